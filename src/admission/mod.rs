@@ -1,0 +1,434 @@
+//! [`Admission`]: who may have how many bytes of device memory, and who waits (invariants 9 and 10).
+//!
+//! A batch is admitted inside a poll or not at all: a waiter that is dropped takes nothing with it. Each live pipeline
+//! keeps a floor of one batch. The counters of a pipeline are in `pipeline.rs`.
+
+mod pipeline;
+mod waiting;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+pub(crate) use pipeline::Pipeline;
+use waiting::Row;
+pub(crate) use waiting::{Overdue, Ticket};
+
+use crate::backend::Memory;
+use crate::batch::Name;
+use crate::device::PipelineStats;
+use crate::error::{Error, Returned};
+use crate::memory::blocks::Idle;
+use crate::sync::{Mutex, lock};
+
+/// How many operations may be under way at once: far below the 1 020 at which a driver blocks the caller.
+pub(crate) const MOST_OPERATIONS: usize = 256;
+
+/// A block of device memory in use, and whose budget it counts in.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) memory: Memory,
+    pub(crate) pipeline: u64,
+}
+
+/// Room for one batch. The block is there unless it must first be allocated.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) pipeline: u64,
+    /// Bytes that the grant counts for: a size class, or 0.
+    pub(crate) bytes: usize,
+    pub(crate) block: Option<Memory>,
+    /// Blocks given up to make room, to be freed before a new one is allocated.
+    pub(crate) evicted: Vec<Memory>,
+}
+
+/// What admission answers.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    Granted(Grant),
+    /// No room: the waker is kept under the ticket.
+    Wait,
+    Refused(Error),
+}
+
+/// The wakers to wake once no lock is held.
+pub(crate) type Wakers = SmallVec<[Waker; 2]>;
+
+/// The device-memory budget of one device.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    state: Mutex<State>,
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: usize,
+    used: usize,
+    quarantined: usize,
+    peak: usize,
+    operations: usize,
+    largest: usize,
+    idle: Idle,
+    rows: BTreeMap<u64, Row>,
+    ended: BTreeMap<Name, PipelineStats>,
+    next: u64,
+    /// Wakers that are no longer needed, to be dropped where no lock is held.
+    spent: Wakers,
+}
+
+/// Device bytes by state, for `stats()`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bytes {
+    pub(crate) limit: usize,
+    pub(crate) used: usize,
+    pub(crate) peak: usize,
+    pub(crate) idle: usize,
+    pub(crate) operations: usize,
+}
+
+impl Admission {
+    pub(crate) fn new(limit: usize, timeout: Option<Duration>) -> Self {
+        let state = State {
+            limit,
+            used: 0,
+            quarantined: 0,
+            peak: 0,
+            operations: 0,
+            largest: 0,
+            idle: Idle::default(),
+            rows: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            next: 0,
+            spent: Wakers::new(),
+        };
+        Self { state: Mutex::new(state), timeout }
+    }
+
+    /// A new live pipeline, whose floor is kept from now on.
+    pub(crate) fn open(&self) -> Arc<Pipeline> {
+        let mut state = lock(&self.state);
+        state.next += 1;
+        let id = state.next;
+        let pipeline = Arc::new(Pipeline::new(id));
+        state.rows.insert(id, Row::new(pipeline.clone(), true));
+        pipeline
+    }
+
+    /// A holder of memory that is no pipeline: it keeps no floor.
+    pub(crate) fn open_without_floor(&self, name: &'static str) -> Arc<Pipeline> {
+        let pipeline = self.open();
+        pipeline.name(Name::Borrowed(name));
+        if let Some(row) = lock(&self.state).rows.get_mut(&pipeline.id()) {
+            row.live = false;
+            row.permanent = true;
+        }
+        pipeline
+    }
+
+    /// The pipeline's source has ended: nobody keeps room for it any more.
+    pub(crate) fn close(&self, id: u64) {
+        let woken = {
+            let mut state = lock(&self.state);
+            if let Some(row) = state.rows.get_mut(&id) {
+                row.live = false;
+            }
+            state.forget_if_done(id);
+            state.heads()
+        };
+        wake(woken);
+    }
+
+    /// Admits a batch of `bytes` (a size class, or 0), or keeps `waker` until there may be room.
+    pub(crate) fn admit(
+        &self,
+        pipeline: &Pipeline,
+        bytes: usize,
+        ticket: &mut Ticket,
+        waker: Option<&Waker>,
+        now: Duration,
+    ) -> Decision {
+        let (decision, woken, spent) = {
+            let mut state = lock(&self.state);
+            let decision = state.admit(pipeline.id(), bytes, ticket, waker, now, self.timeout);
+            let woken = match decision {
+                Decision::Wait => Wakers::new(),
+                _ => state.head_of(pipeline.id()),
+            };
+            (decision, woken, std::mem::take(&mut state.spent))
+        };
+        drop(spent);
+        wake(woken);
+        decision
+    }
+
+    /// Gives a ticket up, and passes its turn on.
+    pub(crate) fn leave(&self, pipeline: u64, ticket: &mut Ticket) {
+        let (woken, spent) = {
+            let mut state = lock(&self.state);
+            state.give_up(pipeline, ticket);
+            state.forget_if_done(pipeline);
+            (state.head_of(pipeline), std::mem::take(&mut state.spent))
+        };
+        drop(spent);
+        wake(woken);
+    }
+
+    /// A block has no owner any more and nothing pending touches it.
+    pub(crate) fn release(&self, block: Block) {
+        let woken = {
+            let mut state = lock(&self.state);
+            state.unuse(block.pipeline, block.memory.bytes);
+            state.idle.put(block.memory);
+            state.heads()
+        };
+        wake(woken);
+    }
+
+    /// A grant whose block never came to be.
+    pub(crate) fn cancel(&self, pipeline: u64, bytes: usize) {
+        let woken = {
+            let mut state = lock(&self.state);
+            state.unuse(pipeline, bytes);
+            state.heads()
+        };
+        wake(woken);
+    }
+
+    /// A block that must never be used again: the budget is smaller by it from now on.
+    pub(crate) fn quarantine(&self, block: Block) {
+        let mut state = lock(&self.state);
+        let bytes = block.memory.bytes;
+        state.unuse(block.pipeline, bytes);
+        state.limit = state.limit.saturating_sub(bytes);
+        state.quarantined += bytes;
+    }
+
+    /// An operation is complete.
+    pub(crate) fn operation_done(&self) {
+        let woken = {
+            let mut state = lock(&self.state);
+            state.operations -= 1;
+            if state.operations + 1 == MOST_OPERATIONS { state.heads() } else { Wakers::new() }
+        };
+        wake(woken);
+    }
+
+    /// Takes a block for a grant that could not allocate one, and all other idle ones to be freed.
+    pub(crate) fn retry(&self, bytes: usize) -> (Option<Memory>, Vec<Memory>) {
+        let mut state = lock(&self.state);
+        match state.idle.take(bytes) {
+            Some(block) => (Some(block), Vec::new()),
+            None => (None, state.idle.shrink_to(0)),
+        }
+    }
+
+    /// All idle blocks.
+    pub(crate) fn trim(&self) -> Vec<Memory> {
+        lock(&self.state).idle.shrink_to(0)
+    }
+
+    /// Wakes everybody, so that they see that the device is lost.
+    pub(crate) fn wake_all(&self) {
+        let woken: Wakers = lock(&self.state).rows.values().flat_map(Row::wakers).collect();
+        wake(woken);
+    }
+
+    /// When somebody's wait becomes worth a word, or too long.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        lock(&self.state).rows.values().filter_map(|row| row.next_deadline(self.timeout)).min()
+    }
+
+    /// Those who have waited so long by `now` that it must be said; those who time out are woken.
+    pub(crate) fn overdue(&self, now: Duration) -> Vec<Overdue> {
+        let (overdue, woken) = {
+            let mut state = lock(&self.state);
+            let holders = state.holders();
+            let mut overdue = Vec::new();
+            let mut woken = Wakers::new();
+            for row in state.rows.values_mut() {
+                row.overdue(now, self.timeout, &holders, &mut overdue, &mut woken);
+            }
+            (overdue, woken)
+        };
+        wake(woken);
+        overdue
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        let state = lock(&self.state);
+        Bytes {
+            limit: state.limit,
+            used: state.used,
+            peak: state.peak,
+            idle: state.idle.bytes(),
+            operations: state.operations,
+        }
+    }
+
+    /// The named pipelines, those of one name added up.
+    pub(crate) fn pipelines(&self) -> Vec<PipelineStats> {
+        let state = lock(&self.state);
+        let mut rows = state.ended.clone();
+        for row in state.rows.values() {
+            pipeline::merge(&mut rows, &row.pipeline, row.used);
+        }
+        rows.into_values().collect()
+    }
+}
+
+fn wake(wakers: Wakers) {
+    for waker in wakers {
+        waker.wake();
+    }
+}
+
+impl State {
+    fn admit(
+        &mut self,
+        id: u64,
+        bytes: usize,
+        ticket: &mut Ticket,
+        waker: Option<&Waker>,
+        now: Duration,
+        timeout: Option<Duration>,
+    ) -> Decision {
+        if bytes > self.limit {
+            self.give_up(id, ticket);
+            return Decision::Refused(Error::BatchTooLarge { bytes, limit: self.limit, batch: Returned::default() });
+        }
+        let floors: usize = self.others(id).filter_map(|row| row.floor).sum();
+        let Some(row) = self.rows.get_mut(&id) else { return Decision::Wait };
+        if bytes + floors > self.limit {
+            let pipeline = row.pipeline.display_name();
+            self.give_up(id, ticket);
+            let (others, limit) = (floors, self.limit);
+            return Decision::Refused(Error::FloorTooLarge {
+                pipeline,
+                bytes,
+                others,
+                limit,
+                batch: Returned::default(),
+            });
+        }
+        row.floor = Some(row.floor.unwrap_or(0).max(bytes));
+        if let Some(waited) = row.timed_out(ticket, now, timeout) {
+            let pipeline = row.pipeline.display_name();
+            self.give_up(id, ticket);
+            let holders = self.holders();
+            return Decision::Refused(Error::AdmissionTimeout {
+                pipeline,
+                bytes,
+                waited,
+                holders,
+                batch: Returned::default(),
+            });
+        }
+        let turn = row.is_turn_of(ticket);
+        if turn && self.operations < MOST_OPERATIONS && self.fits(id, bytes) {
+            self.give_up(id, ticket);
+            return Decision::Granted(self.grant(id, bytes));
+        }
+        if let (Some(row), Some(waker)) = (self.rows.get_mut(&id), waker) {
+            self.spent.extend(row.wait(bytes, ticket, waker, now));
+        }
+        Decision::Wait
+    }
+
+    fn others(&self, id: u64) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |(of, row)| **of != id && row.live).map(|(_, row)| row)
+    }
+
+    /// Whether `bytes` may be taken without touching what is kept for others.
+    ///
+    /// A pipeline's first batch respects the floors that are known. What goes beyond it also leaves room for pipelines
+    /// whose batches nobody has seen yet: those that are made and not yet polled and, where there is none, one that may
+    /// be made later, such as an evaluation loop inside the training loop.
+    fn fits(&self, id: u64, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let own = self.rows.get(&id);
+        let within_floor = own.is_some_and(|row| row.used + bytes <= row.floor.unwrap_or(0));
+        let live = self.others(id).count() + 1;
+        let mut kept = 0;
+        let mut unseen = false;
+        for row in self.others(id) {
+            let floor = match row.floor {
+                Some(floor) => floor,
+                None if within_floor => 0,
+                None => {
+                    unseen = true;
+                    self.largest.max(self.limit / live)
+                }
+            };
+            kept += floor.saturating_sub(row.used);
+        }
+        if !within_floor && !unseen {
+            kept += self.largest.max(bytes);
+        }
+        self.used + bytes + kept <= self.limit
+    }
+
+    fn grant(&mut self, id: u64, bytes: usize) -> Grant {
+        self.operations += 1;
+        if bytes == 0 {
+            return Grant { pipeline: id, bytes, block: None, evicted: Vec::new() };
+        }
+        self.largest = self.largest.max(bytes);
+        self.used += bytes;
+        self.peak = self.peak.max(self.used);
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.used += bytes;
+        }
+        let block = self.idle.take(bytes);
+        let evicted = self.idle.shrink_to(self.limit.saturating_sub(self.used));
+        Grant { pipeline: id, bytes, block, evicted }
+    }
+
+    fn give_up(&mut self, id: u64, ticket: &mut Ticket) {
+        if let (Some(ticket), Some(row)) = (ticket.take(), self.rows.get_mut(&id)) {
+            self.spent.extend(row.leave(ticket));
+        }
+    }
+
+    fn unuse(&mut self, id: u64, bytes: usize) {
+        self.used -= bytes;
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.used -= bytes;
+        }
+        self.forget_if_done(id);
+    }
+
+    fn forget_if_done(&mut self, id: u64) {
+        if self.rows.get(&id).is_some_and(Row::is_done)
+            && let Some(row) = self.rows.remove(&id)
+        {
+            pipeline::merge(&mut self.ended, &row.pipeline, 0);
+        }
+    }
+
+    fn heads(&self) -> Wakers {
+        self.rows.values().filter_map(Row::head).collect()
+    }
+
+    fn head_of(&self, id: u64) -> Wakers {
+        self.rows.get(&id).and_then(Row::head).into_iter().collect()
+    }
+
+    fn holders(&self) -> String {
+        let holding = self.rows.values().filter(|row| row.used > 0);
+        let mut text: Vec<_> =
+            holding.map(|row| format!("\"{}\" {} bytes", row.pipeline.display_name(), row.used)).collect();
+        if self.quarantined > 0 {
+            text.push(format!("quarantined {} bytes", self.quarantined));
+        }
+        if text.is_empty() { "nobody".to_owned() } else { text.join(", ") }
+    }
+}
+
+#[cfg(test)]
+mod tests;

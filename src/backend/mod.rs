@@ -1,0 +1,200 @@
+//! The seam: what a device must do for us, in bytes. All that can be shared lives above it.
+//!
+//! `host` does real copies on threads, `sim` does them when a test says so. Both are built on `queue`, streams and
+//! events without hardware.
+
+use crate::error::{Error, Returned};
+
+pub(crate) mod event;
+pub(crate) mod host;
+pub(crate) mod os;
+pub(crate) mod queue;
+pub(crate) mod sim;
+
+pub(crate) use event::{Event, HostEvent};
+pub(crate) use queue::HostQueue;
+
+/// Which memory a block lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Space {
+    /// Memory of the device.
+    Device,
+    /// Page-locked memory of the host.
+    Pinned,
+}
+
+/// A block as the backend knows it: where it begins and how long it is.
+///
+/// Owned by whoever holds it; given back by [`Backend::free`] and not by dropping.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// The first byte. Device addresses are not dereferenced on the host.
+    pub(crate) ptr: *mut u8,
+    /// The length in bytes, never 0.
+    pub(crate) bytes: usize,
+}
+
+#[expect(unsafe_code, reason = "addresses of blocks go between threads")]
+// SAFETY: a `Memory` is an address and a length; who may touch the bytes is settled by invariants 1 and 3.
+unsafe impl Send for Memory {}
+#[expect(unsafe_code, reason = "addresses of blocks go between threads")]
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// A stream: a queue of work that is done in order.
+#[derive(Clone, Debug)]
+pub(crate) enum StreamHandle {
+    /// A queue of the host or simulator backend.
+    Host(std::sync::Arc<HostQueue>),
+}
+
+impl StreamHandle {
+    /// Our number of it, never used again.
+    pub(crate) fn id(&self) -> u64 {
+        match self {
+            Self::Host(queue) => queue.id(),
+        }
+    }
+}
+
+/// The streams that a backend makes for us when it is built.
+#[derive(Clone, Debug)]
+pub(crate) struct Streams {
+    /// Host to device.
+    pub(crate) copy: StreamHandle,
+    /// Device to host.
+    pub(crate) read: StreamHandle,
+}
+
+/// One contiguous copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub(crate) dst: *mut u8,
+    pub(crate) src: *const u8,
+    pub(crate) bytes: usize,
+    pub(crate) direction: Direction,
+}
+
+/// Where a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+}
+
+/// What a backend call answered when it did not succeed: the driver's code and the call that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) code: i32,
+    pub(crate) call: &'static str,
+}
+
+/// What a code means for those who wait (invariant 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// Ask again: the work is going on, or a capture forbids asking.
+    Later,
+    /// The driver is shutting down: stop, and say nothing.
+    Stop,
+    /// This operation failed.
+    Operation,
+    /// The device is lost.
+    Lost,
+}
+
+impl Fault {
+    pub(crate) const OUT_OF_MEMORY: i32 = 2;
+    /// A launch that failed: the work was dropped before it ran.
+    pub(crate) const NOT_RUN: i32 = 719;
+
+    pub(crate) const fn new(code: i32, call: &'static str) -> Self {
+        Self { code, call }
+    }
+
+    /// Sorts the code; unknown ones count as a lost device.
+    pub(crate) const fn severity(self) -> Severity {
+        match self.code {
+            600 | 900..=907 => Severity::Later,
+            4 => Severity::Stop,
+            214 | 220 | 700 | 702 | 709 | 710 | 714..=721 | 999 => Severity::Lost,
+            1..=3 | 5..=213 | 215..=219 | 221..=699 | 701 | 703..=708 | 711..=713 | 800..=899 => Severity::Operation,
+            _ => Severity::Lost,
+        }
+    }
+
+    /// The error that a user sees.
+    pub(crate) fn into_error(self, device: &str) -> Error {
+        let (code, call, device, batch) = (self.code, self.call, device.to_owned(), Returned::default());
+        match self.severity() {
+            Severity::Lost | Severity::Stop => Error::DeviceLost { code, call, device, batch },
+            Severity::Later | Severity::Operation => Error::Driver { code, call, device, batch },
+        }
+    }
+}
+
+/// A device, as all that is shared sees it.
+///
+/// No call waits for a stream. `alloc` and `free` may be slow: they are made on staging threads (invariant 8).
+pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
+    /// Our streams, for copies only.
+    fn streams(&self) -> &Streams;
+
+    /// Whether a test drives it by hand, so that nothing may happen on threads of ours.
+    fn by_hand(&self) -> bool {
+        false
+    }
+
+    /// Whether small copies are often done before `copy` returns, so that asking at once pays.
+    fn prompt(&self) -> bool {
+        false
+    }
+
+    /// A new compute stream for the user.
+    fn compute_stream(&self) -> Result<StreamHandle, Fault>;
+
+    /// A new block. Its bytes are initialised, with what is not said.
+    fn alloc(&self, space: Space, bytes: usize) -> Result<Memory, Fault>;
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    ///
+    /// `memory` came from `alloc` of this backend in the same `space`, and no work that touches it is pending.
+    #[expect(unsafe_code, reason = "the caller answers for the block")]
+    unsafe fn free(&self, space: Space, memory: Memory) -> Result<(), Fault>;
+
+    /// Makes memory of the user's known, so that copies from it need no staging. May be slow. Host memory needs nothing.
+    fn register(&self, _span: (*const u8, usize)) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Undoes `register`. No copy from it is pending.
+    fn unregister(&self, _span: (*const u8, usize)) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Enqueues a copy. `fields` names what it carries, for those who watch.
+    ///
+    /// # Safety
+    ///
+    /// Both ends stay valid, `src` unchanged and `dst` untouched by others, until an event recorded on `stream` after
+    /// this call has fired (invariant 1).
+    #[expect(unsafe_code, reason = "the caller answers for both ends")]
+    unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[crate::batch::Name]) -> Result<(), Fault>;
+
+    /// A new event, not recorded.
+    fn create_event(&self) -> Result<Event, Fault>;
+
+    /// Records `event` on `stream`: it fires when all that was enqueued there before is done.
+    fn record(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault>;
+
+    /// Whether a recorded `event` has fired. An event that was never recorded must not be asked (invariant 5).
+    fn query(&self, event: &Event) -> Result<bool, Fault>;
+
+    /// Makes `stream` wait for the latest record of `event`, on the device.
+    fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault>;
+
+    /// A block of device memory has lost its last owner: nothing pending touches it, and it may be handed out again.
+    fn released(&self, _memory: &Memory) {}
+}

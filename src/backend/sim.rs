@@ -1,0 +1,241 @@
+//! [`SimBackend`]: a device whose copies and tasks are done when a test says so, or fail, or never are.
+#![expect(unsafe_code, reason = "poisons blocks that are given back")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::queue::{Driver, Inner, Op, Queued};
+use super::{
+    Backend, Copy, Direction, Event, Fault, HostEvent, HostQueue, Memory, Severity, Space, StreamHandle, Streams, host,
+};
+use crate::batch::Name;
+use crate::sim::{Counters, FaultPoint, Pending, PendingStream};
+use crate::sync::{Mutex, lock};
+
+/// What released memory is filled with.
+const POISON: u8 = 0xDD;
+
+/// A device without hardware and without threads.
+#[derive(Debug)]
+pub(crate) struct SimBackend {
+    streams: Streams,
+    state: Mutex<State>,
+    events: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: Vec<(PendingStream, Weak<Inner>)>,
+    computes: usize,
+    faults: Vec<(FaultPoint, usize, i32)>,
+    poison: bool,
+    /// The code of a fatal fault: every later call answers it.
+    lost: i32,
+    counters: Counters,
+}
+
+impl SimBackend {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let (copy, read) = (HostQueue::new("copy", Driver::Hand)?, HostQueue::new("read", Driver::Hand)?);
+        let queues =
+            vec![(PendingStream::Copy, Arc::downgrade(&copy.0)), (PendingStream::Read, Arc::downgrade(&read.0))];
+        Ok(Self {
+            streams: Streams { copy: StreamHandle::Host(copy), read: StreamHandle::Host(read) },
+            state: Mutex::new(State { queues, ..State::default() }),
+            events: Arc::default(),
+        })
+    }
+
+    /// Fails the k-th call at that point from now on.
+    pub(crate) fn inject(&self, point: FaultPoint, nth: usize, code: i32) {
+        lock(&self.state).faults.push((point, nth.max(1), code));
+    }
+
+    pub(crate) fn poison(&self, on: bool) {
+        lock(&self.state).poison = on;
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = lock(&self.state).counters;
+        counters.live_events = self.events.load(Ordering::Acquire);
+        counters
+    }
+
+    /// A call at that point: the code that it is to answer, if it is to fail.
+    fn meet(&self, point: FaultPoint, call: &'static str) -> Result<(), Fault> {
+        let mut state = lock(&self.state);
+        if state.lost != 0 {
+            return Err(Fault::new(state.lost, call));
+        }
+        for (of, left, _) in &mut state.faults {
+            if *of == point {
+                *left -= 1;
+            }
+        }
+        let Some(place) = state.faults.iter().position(|(of, left, _)| *of == point && *left == 0) else {
+            return Ok(());
+        };
+        let fault = Fault::new(state.faults.swap_remove(place).2, call);
+        if fault.severity() == Severity::Lost {
+            state.lost = fault.code;
+        }
+        Err(fault)
+    }
+
+    fn queues(&self) -> Vec<(PendingStream, Arc<Inner>)> {
+        let mut state = lock(&self.state);
+        state.queues.retain(|(_, queue)| queue.strong_count() > 0);
+        state.queues.iter().filter_map(|(stream, queue)| Some((*stream, queue.upgrade()?))).collect()
+    }
+
+    /// Does all records and fulfilled waits that have become possible.
+    fn settle(&self) {
+        let queues = self.queues();
+        while queues.iter().fold(false, |moved, (_, queue)| queue.settle() || moved) {}
+    }
+
+    /// What waits for a hand, oldest first.
+    pub(crate) fn pending(&self) -> Vec<Pending> {
+        let mut all = Vec::new();
+        for (stream, queue) in self.queues() {
+            queue.pending(|queued, runnable| {
+                let is_task = matches!(queued.op, Op::Task(_));
+                let (id, fields, bytes) = (queued.id, queued.fields.clone(), queued.bytes);
+                all.push(Pending { id, stream, is_task, fields, bytes, runnable });
+            });
+        }
+        all.sort_by_key(|pending| pending.id);
+        all
+    }
+
+    /// Completes the op of that id if it is at the head of its stream, with a code other than 0 by failing.
+    pub(crate) fn complete(&self, id: u64, mut code: i32) -> bool {
+        let Some((_, queue)) = self.queues().into_iter().find(|(_, queue)| queue.head_is(id)) else { return false };
+        if code == 0
+            && let Err(fault) = self.meet(FaultPoint::Complete, "completion")
+        {
+            code = fault.code;
+        }
+        let Some(queued) = queue.complete(id, code) else { return false };
+        if code == 0 {
+            self.count_done(&queued);
+            queued.perform();
+        } else if Fault::new(code, "completion").severity() == Severity::Lost {
+            lock(&self.state).lost = code;
+        }
+        self.settle();
+        true
+    }
+
+    fn count_done(&self, queued: &Queued) {
+        if let Op::Copy(copy) = &queued.op {
+            let mut state = lock(&self.state);
+            state.counters.copies_done += 1;
+            let counters = &mut state.counters;
+            let moved = match copy.direction {
+                Direction::HostToDevice => &mut counters.bytes_to_device,
+                Direction::DeviceToHost => &mut counters.bytes_from_device,
+                Direction::DeviceToDevice => &mut counters.bytes_within_device,
+            };
+            *moved += copy.bytes as u64;
+        }
+    }
+}
+
+impl Backend for SimBackend {
+    fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    fn by_hand(&self) -> bool {
+        true
+    }
+
+    fn compute_stream(&self) -> Result<StreamHandle, Fault> {
+        let queue = HostQueue::new("compute", Driver::Hand).map_err(|_| Fault::new(Fault::OUT_OF_MEMORY, "stream"))?;
+        let mut state = lock(&self.state);
+        let stream = PendingStream::Compute(state.computes);
+        state.computes += 1;
+        state.queues.push((stream, Arc::downgrade(&queue.0)));
+        Ok(StreamHandle::Host(queue))
+    }
+
+    fn alloc(&self, space: Space, bytes: usize) -> Result<Memory, Fault> {
+        self.meet(FaultPoint::Allocate, "alloc")?;
+        let memory = host::alloc(bytes)?;
+        let mut state = lock(&self.state);
+        state.counters.allocations += 1;
+        match space {
+            Space::Device => state.counters.live_device_bytes += bytes,
+            Space::Pinned => state.counters.live_pinned_bytes += bytes,
+        }
+        Ok(memory)
+    }
+
+    unsafe fn free(&self, space: Space, memory: Memory) -> Result<(), Fault> {
+        self.meet(FaultPoint::Free, "free")?;
+        let mut state = lock(&self.state);
+        state.counters.frees += 1;
+        match space {
+            Space::Device => state.counters.live_device_bytes -= memory.bytes,
+            Space::Pinned => state.counters.live_pinned_bytes -= memory.bytes,
+        }
+        drop(state);
+        // SAFETY: the contract of this method.
+        unsafe { host::free(&memory) }
+    }
+
+    unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[Name]) -> Result<(), Fault> {
+        self.meet(FaultPoint::Submit, "copy")?;
+        lock(&self.state).counters.copies_submitted += 1;
+        let StreamHandle::Host(queue) = stream;
+        queue.copy(copy, fields.iter().map(ToString::to_string).collect());
+        Ok(())
+    }
+
+    fn create_event(&self) -> Result<Event, Fault> {
+        Ok(Event::Host(Arc::new(HostEvent::counted(&self.events))))
+    }
+
+    fn record(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
+        self.meet(FaultPoint::Record, "event record")?;
+        lock(&self.state).counters.records += 1;
+        let (StreamHandle::Host(queue), Event::Host(event)) = (stream, event);
+        queue.record(event);
+        self.settle();
+        Ok(())
+    }
+
+    fn query(&self, event: &Event) -> Result<bool, Fault> {
+        self.meet(FaultPoint::Query, "event query")?;
+        let Event::Host(event) = event;
+        let mut state = lock(&self.state);
+        state.counters.queries += 1;
+        if event.latest() == 0 {
+            state.counters.unrecorded_queries += 1;
+        }
+        drop(state);
+        event.query()
+    }
+
+    fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
+        self.meet(FaultPoint::Wait, "stream wait")?;
+        let (StreamHandle::Host(queue), Event::Host(event)) = (stream, event);
+        let mut state = lock(&self.state);
+        state.counters.waits += 1;
+        if event.latest() == 0 {
+            state.counters.unrecorded_queries += 1;
+        }
+        drop(state);
+        queue.wait(event);
+        self.settle();
+        Ok(())
+    }
+
+    fn released(&self, memory: &Memory) {
+        if lock(&self.state).poison {
+            // SAFETY: invariant 3: the block has lost its last owner and nothing pending touches it.
+            unsafe { memory.ptr.write_bytes(POISON, memory.bytes) };
+        }
+    }
+}

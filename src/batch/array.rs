@@ -1,0 +1,269 @@
+//! [`HostArray`]: an array on the host with any element type and strides, shared and read-only. Its views are in `view.rs`.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ndarray::{ArrayD, Dimension};
+use smallvec::SmallVec;
+
+use crate::dtype::{Dtype, Element};
+use crate::error::{Error, Result};
+use crate::memory::HostBytes;
+use crate::staging::gather;
+use crate::staging::pinned::byte_len;
+
+/// How to get from one index of an axis to another.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// So many elements further for each index.
+    Strided(isize),
+    /// At so many elements from the base, for each index.
+    Indexed(Arc<[isize]>),
+}
+
+/// An array on the host: any element type, any strides, owned or shared.
+///
+/// Made from an [`ndarray::Array`] or [`ndarray::ArcArray`], a vector, slice, fixed-size array or single element, without
+/// copying any. There is no `From<ArrayView>`: a copy to the device outlives the call that begins it, and so must what it
+/// reads, whatever becomes of the future; borrowed memory can't promise that. Share an `ArcArray` instead, or register it.
+///
+/// Cheap to clone, and views ([`select_rows`](Self::select_rows), [`slice`](Self::slice),
+/// [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
+/// becomes C-contiguous in logical order.
+#[derive(Clone)]
+pub struct HostArray {
+    pub(super) bytes: HostBytes,
+    /// The type of the elements in memory.
+    pub(super) stored: Dtype,
+    pub(super) shape: SmallVec<[usize; 4]>,
+    pub(super) steps: SmallVec<[Step; 4]>,
+    /// Conversions on the way, in order.
+    pub(super) casts: SmallVec<[Dtype; 2]>,
+}
+
+impl HostArray {
+    /// An array over `bytes`, which begin at its first element.
+    pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
+        let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
+        Self { bytes, stored, shape: shape.into(), steps, casts: SmallVec::new() }
+    }
+
+    /// The type that its elements have on the device.
+    pub fn dtype(&self) -> Dtype {
+        self.casts.last().copied().unwrap_or(self.stored)
+    }
+
+    /// Its shape in elements.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Its number of axes.
+    pub fn ndim(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Its number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+
+    /// Its length on the device in bytes; `usize::MAX` if an address space does not hold it.
+    pub fn bytes(&self) -> usize {
+        byte_len(&self.shape, self.dtype()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether its bytes lie in memory as they will on the device, so that nothing must be gathered.
+    pub fn is_contiguous(&self) -> bool {
+        self.contiguous_bytes().is_some()
+    }
+
+    /// The address of its first element. Comparing it shows whether an array was copied.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.bytes.ptr()
+    }
+
+    /// Copies it into an array of its own, in logical order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DtypeMismatch`] if its elements are not `T`, [`Error::ShapeOverflow`].
+    pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
+        if self.dtype() != T::DTYPE {
+            return Err(Error::DtypeMismatch { field: "array".to_owned(), asked: T::DTYPE, found: self.dtype() });
+        }
+        byte_len(&self.shape, T::DTYPE)?;
+        let elements = gather::to_vec(self);
+        ArrayD::from_shape_vec(self.shape.to_vec(), elements)
+            .map_err(|_| Error::ShapeOverflow { shape: self.shape.to_vec(), dtype: T::DTYPE })
+    }
+
+    /// An array of zeros. It takes no memory on the host, whatever its shape.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeOverflow`].
+    pub fn zeros<T: Element>(shape: impl ndarray::IntoDimension) -> Result<Self> {
+        let dim = shape.into_dimension();
+        byte_len(dim.slice(), T::DTYPE)?;
+        let one = HostBytes::owned([T::default()]);
+        Ok(Self::over(one, T::DTYPE, dim.slice(), &vec![0; dim.ndim()]))
+    }
+
+    /// An array over a slice that `owner` gives.
+    ///
+    /// `owner` is asked once, and kept until no copy needs it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`] if the slice has not as many elements as the shape, [`Error::ShapeOverflow`].
+    pub fn from_owner<T: Element>(
+        owner: impl AsRef<[T]> + Send + Sync + 'static,
+        shape: impl ndarray::IntoDimension,
+    ) -> Result<Self> {
+        let dim = shape.into_dimension();
+        let expected = byte_len(dim.slice(), T::DTYPE)?;
+        let bytes = HostBytes::owned(owner);
+        bytes.expect_len(expected)?;
+        Ok(Self::over(bytes, T::DTYPE, dim.slice(), &standard_strides(dim.slice())))
+    }
+
+    /// An array over bytes that `owner` gives, in this machine's byte order; they need not be aligned.
+    ///
+    /// `owner` is asked once, and kept until no copy needs it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`] if there are not as many bytes as the shape has, [`Error::ShapeOverflow`], and
+    /// [`Error::InvalidBool`] for a byte of a `bool` array that is neither 0 nor 1.
+    pub fn from_bytes(
+        owner: impl AsRef<[u8]> + Send + Sync + 'static,
+        dtype: Dtype,
+        shape: impl ndarray::IntoDimension,
+    ) -> Result<Self> {
+        let dim = shape.into_dimension();
+        let expected = byte_len(dim.slice(), dtype)?;
+        let (bytes, bad) = HostBytes::inspected(owner, |bytes| {
+            let odd = |byte: &u8| *byte > 1;
+            if dtype == Dtype::Bool { bytes.iter().position(odd).map(|place| (place, bytes[place])) } else { None }
+        });
+        bytes.expect_len(expected)?;
+        if let Some((index, byte)) = bad {
+            return Err(Error::InvalidBool { index, byte });
+        }
+        Ok(Self::over(bytes, dtype, dim.slice(), &standard_strides(dim.slice())))
+    }
+
+    /// The device whose copies need no staging of this memory.
+    pub(crate) const fn page_locked(&self) -> Option<u64> {
+        self.bytes.page_locked()
+    }
+
+    /// The same array in memory that a device knows, kept by `guard` as well.
+    pub(crate) fn locked_for(mut self, device: u64, guard: Arc<dyn Any + Send + Sync>) -> Self {
+        self.bytes = self.bytes.locked_for(device, guard);
+        self
+    }
+
+    /// Where its memory begins and how long it is.
+    pub(crate) fn span(&self) -> (*const u8, usize) {
+        (self.bytes.ptr(), self.bytes())
+    }
+
+    /// The address of its bytes, if they lie in memory one behind the other in logical order.
+    pub(crate) fn contiguous_bytes(&self) -> Option<*const u8> {
+        if self.casts.iter().any(|cast| *cast != self.stored) {
+            return None;
+        }
+        let mut expected = 1;
+        for (len, step) in self.shape.iter().zip(&self.steps).rev() {
+            match step {
+                // The one index of an axis of length 1 is at the base, whatever its stride.
+                _ if *len == 1 => {}
+                Step::Strided(stride) if *stride == expected => {}
+                _ => return None,
+            }
+            expected *= isize::try_from(*len).ok()?;
+        }
+        Some(self.bytes.ptr())
+    }
+
+    pub(crate) const fn stored(&self) -> Dtype {
+        self.stored
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    pub(crate) fn casts(&self) -> &[Dtype] {
+        &self.casts
+    }
+}
+
+/// Strides of a C-contiguous array, in elements. The shape's bytes fit an address space.
+fn standard_strides(shape: &[usize]) -> SmallVec<[isize; 4]> {
+    let mut next = 1_isize;
+    let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.len());
+    for (stride, len) in strides.iter_mut().zip(shape).rev() {
+        *stride = next;
+        next = next.saturating_mul(isize::try_from(*len).unwrap_or(isize::MAX));
+    }
+    strides
+}
+
+impl std::fmt::Debug for HostArray {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("HostArray");
+        debug.field("dtype", &self.dtype()).field("shape", &self.shape);
+        debug.field("contiguous", &self.is_contiguous()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for HostArray {
+    /// Takes the array over as it lies in memory: nothing is copied, whatever its strides.
+    fn from(array: ndarray::Array<T, D>) -> Self {
+        let (shape, strides): (SmallVec<[usize; 4]>, SmallVec<[isize; 4]>) =
+            (array.shape().into(), array.strides().into());
+        let (elements, offset) = array.into_raw_vec_and_offset();
+        Self::over(HostBytes::owned(elements).advanced::<T>(offset.unwrap_or(0)), T::DTYPE, &shape, &strides)
+    }
+}
+
+impl<T: Element, D: Dimension + 'static> From<ndarray::ArcArray<T, D>> for HostArray {
+    /// Shares the array: other owners copy if they write.
+    fn from(array: ndarray::ArcArray<T, D>) -> Self {
+        let (shape, strides): (SmallVec<[usize; 4]>, SmallVec<[isize; 4]>) =
+            (array.shape().into(), array.strides().into());
+        Self::over(HostBytes::shared_array(array), T::DTYPE, &shape, &strides)
+    }
+}
+
+macro_rules! from_slices {
+    ($($(#[$size:meta])? [$($generic:tt)*] $type:ty),* $(,)?) => {$(
+        impl<T: Element, $($generic)*> From<$type> for HostArray {
+            fn from(elements: $type) -> Self {
+                let len = elements.len();
+                Self::over(HostBytes::owned(elements), T::DTYPE, &[len], &[1])
+            }
+        }
+    )*};
+}
+
+from_slices! {
+    [] Vec<T>,
+    [] Box<[T]>,
+    [] Arc<[T]>,
+    [const N: usize] [T; N],
+}
+
+impl<T: Element> From<T> for HostArray {
+    fn from(element: T) -> Self {
+        Self::over(HostBytes::owned([element]), T::DTYPE, &[], &[])
+    }
+}

@@ -1,0 +1,274 @@
+//! [`BatchCore`]: what handles, transfer, reactor and leases of one batch share: its block, its groups' states, its uses.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+
+use super::usage::{Usage, Use};
+use super::{Cursor, HostBatch, Name};
+use crate::admission::{Block, Pipeline};
+use crate::backend::{Event, StreamHandle};
+use crate::device::{Flag, Shared};
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::reactor::Waiters;
+use crate::sync::{Mutex, lock};
+
+/// Where a group's copies are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum GroupState {
+    /// Not all of its copies are enqueued.
+    Staging,
+    /// All copies are enqueued and the event is recorded.
+    Queued,
+    /// The event has fired.
+    Arrived,
+    /// It will never arrive.
+    Failed,
+}
+
+impl GroupState {
+    const fn of(byte: u8) -> Self {
+        match byte {
+            0 => Self::Staging,
+            1 => Self::Queued,
+            2 => Self::Arrived,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Fields that become ready together.
+#[derive(Debug)]
+struct Group {
+    state: AtomicU8,
+    /// Set before the state becomes Queued (invariant 5).
+    event: OnceLock<Event>,
+}
+
+/// Where a field lies, and as what.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: SmallVec<[usize; 4]>,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+    /// `None` for a field without bytes: it is there at once.
+    pub(crate) group: Option<usize>,
+}
+
+/// One batch on the device. Dropped when the last handle, lease and pending copy are gone; then its block goes to limbo.
+#[derive(Debug)]
+pub(crate) struct BatchCore {
+    pub(crate) device: Arc<Shared>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) index: u64,
+    pub(crate) names: SmallVec<[Name; 4]>,
+    pub(crate) fields: SmallVec<[Field; 4]>,
+    groups: SmallVec<[Group; 2]>,
+    /// Groups that have not arrived.
+    remaining: AtomicUsize,
+    block: OnceLock<Block>,
+    failure: OnceLock<Error>,
+    over: Flag,
+    /// A copy of it was enqueued.
+    pub(crate) begun: Flag,
+    pub(crate) waiters: Waiters,
+    pub(crate) usage: Mutex<Usage>,
+    pub(crate) quarantined: Flag,
+    pub(crate) meta: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) cursor: Option<Cursor>,
+}
+
+impl BatchCore {
+    pub(crate) fn new(device: Arc<Shared>, pipeline: Arc<Pipeline>, batch: &HostBatch, plan: &Plan) -> Self {
+        let index = pipeline.submitted(plan.payload);
+        let field = |(place, (_, array)): (usize, &(Name, super::HostArray))| Field {
+            dtype: array.dtype(),
+            shape: array.shape().into(),
+            offset: plan.offsets[place],
+            bytes: array.bytes(),
+            group: plan.groups[place],
+        };
+        let group = |_| Group { state: AtomicU8::new(GroupState::Staging as u8), event: OnceLock::new() };
+        device.begin();
+        Self {
+            index,
+            names: batch.fields().iter().map(|(name, _)| name.clone()).collect(),
+            fields: batch.fields().iter().enumerate().map(field).collect(),
+            groups: (0..plan.group_count).map(group).collect(),
+            remaining: AtomicUsize::new(plan.group_count),
+            block: OnceLock::new(),
+            failure: OnceLock::new(),
+            over: Flag::default(),
+            begun: Flag::default(),
+            waiters: Waiters::default(),
+            usage: Mutex::default(),
+            quarantined: Flag::default(),
+            meta: batch.shared_meta(),
+            cursor: batch.cursor(),
+            device,
+            pipeline,
+        }
+    }
+
+    /// Gives the batch its block. Once.
+    pub(crate) fn set_block(&self, block: Block) {
+        if let Err(second) = self.block.set(block) {
+            self.device.release(second);
+        }
+    }
+
+    pub(crate) fn has_block(&self) -> bool {
+        self.block.get().is_some()
+    }
+
+    /// The address of a byte of the image. Null where the batch has no bytes.
+    pub(crate) fn address(&self, offset: usize) -> *mut u8 {
+        self.block.get().map_or(std::ptr::null_mut(), |block| block.memory.ptr.wrapping_add(offset))
+    }
+
+    pub(crate) fn state(&self, group: Option<usize>) -> GroupState {
+        let Some(group) = group else { return GroupState::Arrived };
+        GroupState::of(self.groups[group].state.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The event of a group that is Queued or Arrived.
+    pub(crate) fn event(&self, group: usize) -> Option<&Event> {
+        self.groups[group].event.get()
+    }
+
+    /// A group's copies are all enqueued, and `event` is recorded behind them.
+    pub(crate) fn queued(&self, group: usize, event: Event) {
+        let _ = self.groups[group].event.set(event);
+        self.shift(group, GroupState::Staging, GroupState::Queued);
+        self.waiters.wake();
+    }
+
+    /// A group's event has fired.
+    pub(crate) fn arrived(&self, group: usize) {
+        if self.shift(group, GroupState::Queued, GroupState::Arrived) {
+            self.remaining.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.settle();
+        self.waiters.wake();
+    }
+
+    /// What is not enqueued never will be. The first cause stays; groups on their way may still arrive.
+    pub(crate) fn fail(&self, error: Error) {
+        let _ = self.failure.set(error);
+        for group in 0..self.groups.len() {
+            self.shift(group, GroupState::Staging, GroupState::Failed);
+        }
+        self.settle();
+        self.waiters.wake();
+    }
+
+    /// A group's copies failed after they were enqueued.
+    pub(crate) fn fail_group(&self, group: usize, error: Error) {
+        let _ = self.failure.set(error.clone());
+        self.shift(group, GroupState::Queued, GroupState::Failed);
+        self.fail(error);
+    }
+
+    /// Counts the operation as over, once, when it is.
+    pub(crate) fn settle(&self) {
+        if (self.is_whole() || self.failure.get().is_some()) && self.over.raise() {
+            self.device.admission.operation_done();
+            self.device.end();
+        }
+    }
+
+    fn shift(&self, group: usize, from: GroupState, to: GroupState) -> bool {
+        let state = &self.groups[group].state;
+        state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether all of it has arrived.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.remaining.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// Whether the first field is queued, or more.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.fields.first().is_none_or(|field| self.state(field.group) >= GroupState::Queued)
+    }
+
+    /// A use of the block by work on `stream` ends, as far as the host is concerned.
+    ///
+    /// If it `touched` the block, an event is recorded behind the work; if that fails, the block is quarantined.
+    pub(crate) fn close_use(&self, stream: &StreamHandle, touched: bool, wrote: bool) -> Option<Error> {
+        let earlier = lock(&self.usage).take_of(stream.id());
+        let recorded = if !touched {
+            Ok(earlier)
+        } else {
+            let wrote = wrote || earlier.as_ref().is_some_and(|used| used.wrote);
+            let event = match earlier {
+                Some(used) => self.device.backend.record(stream, &used.event).map(|()| used.event).ok(),
+                None => None,
+            };
+            let event = event.map_or_else(|| self.device.record(stream), Ok);
+            event.map(|event| Some(Use { stream: stream.id(), event, wrote }))
+        };
+        let (used, error) = match recorded {
+            Ok(used) => (used, None),
+            Err(error) => {
+                self.quarantined.raise();
+                (None, Some(error))
+            }
+        };
+        lock(&self.usage).close(used);
+        error
+    }
+
+    pub(crate) fn position(&self, name: &str) -> Result<usize> {
+        self.names.iter().position(|of| of == name).ok_or_else(|| Error::UnknownField {
+            field: name.to_owned(),
+            names: self.names.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    /// The field, if its elements are `asked`.
+    pub(crate) fn typed(&self, place: usize, asked: Dtype) -> Result<&Field> {
+        let field = &self.fields[place];
+        if field.dtype == asked {
+            return Ok(field);
+        }
+        Err(Error::DtypeMismatch { field: self.names[place].to_string(), asked, found: field.dtype })
+    }
+
+    /// The error for a field whose copies can't be waited for: it failed, or is not queued.
+    pub(crate) fn not_queued(&self, place: usize) -> Error {
+        self.failure().cloned().unwrap_or_else(|| Error::NotQueued { field: self.names[place].to_string() })
+    }
+}
+
+impl Drop for BatchCore {
+    fn drop(&mut self) {
+        let device = &self.device;
+        for group in &mut self.groups {
+            if let Some(event) = group.event.take() {
+                device.events.put(event);
+            }
+        }
+        let usage = std::mem::take(self.usage.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let Some(block) = self.block.take() else { return };
+        if self.quarantined.is_up() {
+            device.quarantine(block);
+        } else {
+            device.limbo.retire(device, block, usage.into_events());
+        }
+    }
+}

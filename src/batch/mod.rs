@@ -1,0 +1,20 @@
+//! Batches: named arrays on the host (`host.rs`, `array.rs`, its views in `view.rs`) and on the device (`device.rs`).
+
+mod array;
+mod core;
+mod device;
+mod host;
+mod into;
+mod macros;
+mod usage;
+mod view;
+
+pub(crate) use self::core::{BatchCore, GroupState};
+pub use array::HostArray;
+pub(crate) use array::Step;
+pub use device::{DeviceArray, DeviceBatch, Ready};
+pub use host::{Cursor, HostBatch};
+pub use into::IntoBatch;
+
+/// A field's name.
+pub(crate) type Name = std::borrow::Cow<'static, str>;

@@ -1,0 +1,73 @@
+//! [`Usage`]: who uses a batch's memory now, and the events of those who did.
+
+use smallvec::SmallVec;
+
+use crate::backend::{Event, StreamHandle};
+use crate::error::{Error, Result};
+
+/// Work that was queued on a stream and touches the block.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    /// Our number of the stream.
+    pub(crate) stream: u64,
+    pub(crate) event: Event,
+    pub(crate) wrote: bool,
+}
+
+/// Open leases and ended ones.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    open: usize,
+    exclusive: bool,
+    ended: SmallVec<[Use; 2]>,
+}
+
+impl Usage {
+    /// One more reader.
+    pub(crate) fn open(&mut self) -> Result<()> {
+        if self.exclusive {
+            return Err(Error::Borrowed { reason: "the batch is in use by a lease that writes to it" });
+        }
+        self.open += 1;
+        Ok(())
+    }
+
+    /// The only reader becomes a writer.
+    pub(crate) fn make_exclusive(&mut self) -> Result<()> {
+        if self.open != 1 {
+            return Err(Error::Borrowed {
+                reason: "the batch has other leases or reads, so this one can't write to it",
+            });
+        }
+        self.exclusive = true;
+        Ok(())
+    }
+
+    /// A reader or writer is done; the event of its work is `used`.
+    pub(crate) fn close(&mut self, used: Option<Use>) {
+        self.open -= 1;
+        self.exclusive = false;
+        self.ended.extend(used);
+    }
+
+    /// Takes the event of an ended use of `stream` out, to be recorded again.
+    pub(crate) fn take_of(&mut self, stream: u64) -> Option<Use> {
+        let place = self.ended.iter().position(|used| used.stream == stream)?;
+        Some(self.ended.swap_remove(place))
+    }
+
+    /// Ended uses that work on `stream` must come after: those of other streams that wrote, or all of them.
+    pub(crate) fn before(&self, stream: &StreamHandle, all: bool) -> SmallVec<[Event; 2]> {
+        let ahead = self.ended.iter().filter(|used| (all || used.wrote) && used.stream != stream.id());
+        ahead.map(|used| used.event.clone()).collect()
+    }
+
+    /// Events of writers, whatever their stream.
+    pub(crate) fn writers(&self) -> SmallVec<[Event; 2]> {
+        self.ended.iter().filter(|used| used.wrote).map(|used| used.event.clone()).collect()
+    }
+
+    pub(crate) fn into_events(self) -> SmallVec<[Event; 2]> {
+        self.ended.into_iter().map(|used| used.event).collect()
+    }
+}

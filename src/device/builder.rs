@@ -1,0 +1,339 @@
+//! [`DeviceBuilder`]: which device, how much memory, how many threads.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::shared::{Parts, Shared, next_id};
+use super::{Device, DeviceKind};
+use crate::admission::Admission;
+use crate::backend::host::{HostBackend, LinkModel};
+use crate::backend::{Backend, Space};
+use crate::error::{Error, Result, Returned};
+use crate::lease::LeaseStream;
+use crate::readback::on_stream;
+use crate::staging::{Engine, PinnedPool, Purpose, Taken};
+use crate::{ComputeStream, HostStream};
+
+/// Device memory of the host backend and the simulator unless told otherwise.
+const MEMORY_BYTES: usize = 4 << 30;
+/// The ring unless told otherwise.
+const STAGING_BYTES: usize = 64 << 20;
+/// The least ring: four chunks of 1 KiB.
+const LEAST_STAGING_BYTES: usize = 4 << 10;
+/// The largest chunk: beyond it the ring falls out of the processor's caches.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Each of the two budgets of page-locked memory outside the ring, unless told otherwise.
+const PINNED_BYTES: usize = 1 << 30;
+/// Threads at most, unless told otherwise.
+const THREADS: usize = 8;
+/// Slots for small read-backs that are made when the device is.
+const READ_SLOTS: usize = 8;
+
+/// Whether copies have streams of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Overlap<'a> {
+    /// They have: copies go on while the compute streams work.
+    #[default]
+    On,
+    /// Copies are enqueued on this compute stream, by a staging thread: nothing overlaps.
+    ///
+    /// For comparisons, and for those with nothing to hide behind compute.
+    Off(&'a ComputeStream),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Which {
+    #[default]
+    Auto,
+    Host,
+    Cuda(usize),
+}
+
+/// Settings for a [`Device`]; from [`Device::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct DeviceBuilder<'a> {
+    which: Which,
+    memory_bytes: Option<usize>,
+    staging_bytes: Option<usize>,
+    pinned_bytes: Option<usize>,
+    readback_bytes: Option<usize>,
+    staging_threads: Option<usize>,
+    admission_timeout: Option<Duration>,
+    link: Option<LinkModel>,
+    overlap: Overlap<'a>,
+}
+
+impl<'a> DeviceBuilder<'a> {
+    /// Asks for the first GPU, or the host backend where there is none. The default.
+    pub const fn auto(mut self) -> Self {
+        self.which = Which::Auto;
+        self
+    }
+
+    /// Asks for the host backend.
+    pub const fn host(mut self) -> Self {
+        self.which = Which::Host;
+        self
+    }
+
+    /// Asks for the GPU of that ordinal.
+    pub const fn cuda(mut self, ordinal: usize) -> Self {
+        self.which = Which::Cuda(ordinal);
+        self
+    }
+
+    /// Limits device memory to so many bytes, in size classes; 4 GiB by default on the host backend.
+    ///
+    /// A depth of n wants room for about n + 3 batches: n queued or arrived, one in use, one whose work is not done, and
+    /// one that is kept for a pipeline which may be made later.
+    pub const fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the size of the staging ring in bytes; 64 MiB by default, at least 4 KiB.
+    pub const fn staging_bytes(mut self, bytes: usize) -> Self {
+        self.staging_bytes = Some(bytes);
+        self
+    }
+
+    /// Limits the page-locked memory of [`Device::pinned`] to so many bytes; 1 GiB by default.
+    pub const fn pinned_bytes(mut self, bytes: usize) -> Self {
+        self.pinned_bytes = Some(bytes);
+        self
+    }
+
+    /// Limits the page-locked memory of read-backs to so many bytes; 1 GiB by default.
+    pub const fn readback_bytes(mut self, bytes: usize) -> Self {
+        self.readback_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the number of staging threads; by default 8, or the cores divided by `LOCAL_WORLD_SIZE` if that is less.
+    pub const fn staging_threads(mut self, threads: usize) -> Self {
+        self.staging_threads = Some(threads);
+        self
+    }
+
+    /// Makes a wait for device memory an error after so long; by default it goes on for ever, with a warning after 5 s.
+    pub const fn admission_timeout(mut self, timeout: Duration) -> Self {
+        self.admission_timeout = Some(timeout);
+        self
+    }
+
+    /// Makes the host backend's copies take as long as a link of that bandwidth and latency would.
+    pub const fn link_model(mut self, link: LinkModel) -> Self {
+        self.link = Some(link);
+        self
+    }
+
+    /// Says whether copies have streams of their own. Default: [`Overlap::On`].
+    pub const fn overlap<'b>(self, overlap: Overlap<'b>) -> DeviceBuilder<'b>
+    where
+        'a: 'b,
+    {
+        DeviceBuilder { overlap, ..self }
+    }
+
+    /// Builds the device. Blocks while memory is allocated: in async code use [`build_async`](Self::build_async).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`], [`Error::InvalidSetting`] for a size or number of 0, [`Error::OutOfMemory`], and what the
+    /// system says if a thread can't be started.
+    pub fn build(self) -> Result<Device> {
+        match self.which {
+            Which::Cuda(ordinal) => Err(Error::NoDevice {
+                reason: format!("cuda:{ordinal} was asked for, and this version has no CUDA backend"),
+            }),
+            Which::Auto | Which::Host => {
+                let backend = Arc::new(HostBackend::new(self.link).map_err(no_thread)?);
+                self.build_on(backend, "host".to_owned(), DeviceKind::Host)
+            }
+        }
+    }
+
+    /// Builds the device on a thread of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it ends, the device is built and dropped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub async fn build_async(self) -> Result<Device> {
+        // The stream is cloned, since the thread outlives the borrow.
+        let stream = match self.overlap {
+            Overlap::On => None,
+            Overlap::Off(stream) => Some(stream.clone()),
+        };
+        let settings = DeviceBuilder::<'static> { overlap: Overlap::On, ..self };
+        let (done, built) = futures::channel::oneshot::channel();
+        let build = move || {
+            let overlap = stream.as_ref().map_or(Overlap::On, Overlap::Off);
+            // Nobody may be waiting any more.
+            let _ = done.send(settings.overlap(overlap).build());
+        };
+        std::thread::Builder::new().name("inflight-build".to_owned()).spawn(build).map_err(no_thread)?;
+        built.await.unwrap_or_else(|_| Err(Error::NoDevice { reason: "the building thread ended".to_owned() }))
+    }
+
+    /// Builds a device on a backend of ours.
+    pub(crate) fn build_on(self, backend: Arc<dyn Backend>, name: String, kind: DeviceKind) -> Result<Device> {
+        let memory = checked("memory_bytes", self.memory_bytes, MEMORY_BYTES, 1)?;
+        let staging = checked("staging_bytes", self.staging_bytes, STAGING_BYTES, LEAST_STAGING_BYTES)? / 256 * 256;
+        let pinned = checked("pinned_bytes", self.pinned_bytes, PINNED_BYTES, 1)?;
+        let readback = checked("readback_bytes", self.readback_bytes, PINNED_BYTES, 1)?;
+        let threads = checked("staging_threads", self.staging_threads, default_threads(), 1)?;
+        let by_hand = backend.by_hand();
+        let id = next_id();
+        let single = match self.overlap {
+            Overlap::On => None,
+            Overlap::Off(stream) => Some(stream.clone()),
+        };
+        if let Some(stream) = &single {
+            stream.bind(id).map_err(|other| Error::WrongDevice {
+                batch: name.clone(),
+                stream: format!("device number {other}"),
+            })?;
+        }
+        let ring = backend.alloc(Space::Pinned, staging).map_err(|fault| match fault.code {
+            crate::backend::Fault::OUT_OF_MEMORY => Error::OutOfMemory {
+                what: "page-locked memory (staging_bytes)",
+                bytes: staging,
+                device: name.clone(),
+                batch: Returned::default(),
+            },
+            _ => fault.into_error(&name),
+        })?;
+        let chunk = (staging / 4 / 256 * 256).min(CHUNK_BYTES);
+        let parts = Parts {
+            admission: Admission::new(memory, self.admission_timeout),
+            engine: Arc::new(Engine::new(ring, chunk, if by_hand { 0 } else { threads })),
+            pinned: PinnedPool::new(pinned, readback),
+            name,
+            kind,
+            backend,
+            single,
+        };
+        let shared = Arc::new(Shared::new(id, parts));
+        shared.engine.spawn().map_err(no_thread)?;
+        if !by_hand {
+            shared.reactor.spawn(&shared).map_err(no_thread)?;
+        }
+        warm(&shared)?;
+        Ok(Device::from_shared(shared))
+    }
+}
+
+/// Makes the slots of small read-backs, so that the first read finds one.
+fn warm(device: &Arc<Shared>) -> Result<()> {
+    let mut slots = Vec::new();
+    for _ in 0..READ_SLOTS {
+        match device.pinned.try_take(device, Purpose::Read, on_stream::SMALL) {
+            Ok(Taken::Reserved(block)) => slots.push(block.fill()?),
+            // A budget smaller than one slot: reads will say so.
+            Ok(Taken::Block(_) | Taken::Full) | Err(_) => break,
+        }
+    }
+    drop(slots);
+    Ok(())
+}
+
+fn checked(name: &'static str, given: Option<usize>, default: usize, least: usize) -> Result<usize> {
+    let value = given.unwrap_or(default);
+    if value >= least {
+        return Ok(value);
+    }
+    let reason = if least == 1 { "it must be at least 1" } else { "it must be at least 4096" };
+    Err(Error::InvalidSetting { name, value: value.to_string(), reason })
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::NoDevice { reason: format!("a thread could not be started: {error}") }
+}
+
+fn default_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let processes = std::env::var("LOCAL_WORLD_SIZE").ok().and_then(|text| text.parse().ok()).unwrap_or(1_usize);
+    (cores / processes.max(1)).clamp(1, THREADS)
+}
+
+/// The device that the environment asks for; `read` reads a variable.
+pub(super) fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Device> {
+    let mut builder = DeviceBuilder::default();
+    if let Some(text) = text(&read, "INFLIGHT_DEVICE")? {
+        builder.which = match text.as_str() {
+            "auto" => Which::Auto,
+            "host" => Which::Host,
+            other => match other.strip_prefix("cuda:").and_then(|number| number.parse().ok()) {
+                Some(ordinal) => Which::Cuda(ordinal),
+                None => return Err(invalid("INFLIGHT_DEVICE", text, "it is auto, host or cuda:N")),
+            },
+        };
+    }
+    builder.staging_bytes = number(&read, "INFLIGHT_STAGING_BYTES")?;
+    builder.memory_bytes = number(&read, "INFLIGHT_MEMORY_BYTES")?;
+    match text(&read, "INFLIGHT_OVERLAP")?.as_deref() {
+        None | Some("on") => builder.build(),
+        Some("off") => {
+            let stream = ComputeStream::Host(HostStream::new()?);
+            builder.overlap(Overlap::Off(&stream)).build()
+        }
+        Some(other) => Err(invalid("INFLIGHT_OVERLAP", other.to_owned(), "it is on or off")),
+    }
+}
+
+fn text(read: &impl Fn(&str) -> Option<OsString>, name: &'static str) -> Result<Option<String>> {
+    let Some(value) = read(name) else { return Ok(None) };
+    value.into_string().map(Some).map_err(|value| invalid(name, value.to_string_lossy().into_owned(), "it is not text"))
+}
+
+fn number(read: &impl Fn(&str) -> Option<OsString>, name: &'static str) -> Result<Option<usize>> {
+    let Some(text) = text(read, name)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| invalid(name, text, "it is a number of bytes"))
+}
+
+const fn invalid(name: &'static str, value: String, reason: &'static str) -> Error {
+    Error::InvalidSetting { name, value, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &'static [(&'static str, &'static str)]) -> impl Fn(&str) -> Option<OsString> {
+        move |name| pairs.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).into())
+    }
+
+    #[test]
+    fn the_environment_is_obeyed() {
+        let device = from_env(env(&[("INFLIGHT_DEVICE", "host"), ("INFLIGHT_MEMORY_BYTES", "8192")])).unwrap();
+        assert_eq!((device.kind(), device.stats().device_limit), (DeviceKind::Host, 8192));
+        let device = from_env(env(&[("INFLIGHT_OVERLAP", "off")])).unwrap();
+        let (one, two) = (device.compute_stream().unwrap(), device.compute_stream().unwrap());
+        assert_eq!(one.handle().id(), two.handle().id(), "copies and compute share one stream");
+    }
+
+    #[test]
+    fn a_bad_value_in_the_environment_is_an_error() {
+        for (pairs, text) in [
+            (
+                &[("INFLIGHT_DEVICE", "gpu")] as &'static [_],
+                "INFLIGHT_DEVICE can't be \"gpu\": it is auto, host or cuda:N",
+            ),
+            (&[("INFLIGHT_OVERLAP", "yes")], "INFLIGHT_OVERLAP can't be \"yes\": it is on or off"),
+            (
+                &[("INFLIGHT_STAGING_BYTES", "64MB")],
+                "INFLIGHT_STAGING_BYTES can't be \"64MB\": it is a number of bytes",
+            ),
+            (&[("INFLIGHT_MEMORY_BYTES", "0")], "memory_bytes can't be \"0\": it must be at least 1"),
+            (&[("INFLIGHT_STAGING_BYTES", "100")], "staging_bytes can't be \"100\": it must be at least 4096"),
+        ] {
+            assert_eq!(from_env(env(pairs)).unwrap_err().to_string(), text);
+        }
+    }
+}

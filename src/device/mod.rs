@@ -1,0 +1,362 @@
+//! [`Device`]: where batches go. Settings are in `builder.rs`, numbers in `stats.rs`, what its parts share in `shared.rs`.
+
+mod builder;
+mod shared;
+mod stats;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use builder::{DeviceBuilder, Overlap};
+use ndarray::IntoDimension;
+pub(crate) use shared::{Flag, Shared, free_all};
+pub use stats::{PipelineStats, Stats};
+
+use crate::admission::{Decision, Grant, Pipeline, Ticket};
+use crate::backend::StreamHandle;
+use crate::batch::HostBatch;
+use crate::dtype::Element;
+use crate::error::{Error, Result, Returned};
+use crate::lease::{HostSlice, HostStream, LeaseStream};
+use crate::memory::blocks::class_of;
+use crate::plan::Plan;
+use crate::reactor::until;
+use crate::readback::{Readback, on_stream};
+use crate::staging::{PinnedBlock, Purpose};
+use crate::{ComputeStream, HostArray, PinnedArray, Registered, Transfer};
+
+/// What kind of device it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// The host's own memory, with copies by a thread.
+    Host,
+    /// One that a test drives by hand.
+    Simulated,
+}
+
+/// A device and all that serves it: streams, staging, budgets, threads.
+///
+/// Cheap to clone. Its threads end by themselves when the last handle, batch, transfer and lease are gone.
+#[derive(Clone, Debug)]
+pub struct Device {
+    shared: Arc<Shared>,
+}
+
+impl Device {
+    /// The first GPU, or the host backend where there is none.
+    ///
+    /// This version has no GPU backend, so it is always the host's.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DeviceBuilder::build`].
+    pub fn auto() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// The GPU of that ordinal.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`] if there is none; in this version, always.
+    pub fn cuda(ordinal: usize) -> Result<Self> {
+        Self::builder().cuda(ordinal).build()
+    }
+
+    /// The host backend: device memory is the host's, copies are made by a thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DeviceBuilder::build`].
+    pub fn host() -> Result<Self> {
+        Self::builder().host().build()
+    }
+
+    /// Settings for a device.
+    pub fn builder() -> DeviceBuilder<'static> {
+        DeviceBuilder::default()
+    }
+
+    /// A device as the environment asks for it.
+    ///
+    /// `INFLIGHT_DEVICE` is `auto`, `host` or `cuda:N`; `INFLIGHT_OVERLAP` is `on` or `off`; `INFLIGHT_STAGING_BYTES` and
+    /// `INFLIGHT_MEMORY_BYTES` are numbers of bytes. What is not set keeps its default.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidSetting`] for a value that can't be, and those of [`DeviceBuilder::build`].
+    pub fn from_env() -> Result<Self> {
+        builder::from_env(|name| std::env::var_os(name))
+    }
+
+    pub(crate) const fn from_shared(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// What kind of device it is.
+    pub fn kind(&self) -> DeviceKind {
+        self.shared.kind
+    }
+
+    /// Its name: `host`, or `simulated:N`.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// A new compute stream; with [`Overlap::Off`] the one that the copies share.
+    ///
+    /// # Errors
+    ///
+    /// The cause if the device is lost, or a driver's error.
+    pub fn compute_stream(&self) -> Result<ComputeStream> {
+        self.shared.check()?;
+        if let Some(single) = &self.shared.single {
+            return Ok(single.clone());
+        }
+        let handle = self.shared.backend.compute_stream().map_err(|fault| self.shared.fault(fault))?;
+        let stream = match handle {
+            StreamHandle::Host(queue) => HostStream::from_queue(queue, self.shared.id),
+        };
+        Ok(ComputeStream::Host(stream))
+    }
+
+    /// Sends one batch. The await is admission: it ends when there is room and the transfer is under way.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it ends, the batch is dropped and nothing was sent. To keep it, use [`try_transfer`](Self::try_transfer).
+    ///
+    /// # Errors
+    ///
+    /// Those of admission, each holding the batch: [`Error::BatchTooLarge`], [`Error::AdmissionTimeout`],
+    /// [`Error::DuplicateField`], [`Error::DeviceLost`].
+    pub async fn transfer(&self, batch: impl Into<HostBatch>) -> Result<Transfer> {
+        let batch = batch.into();
+        let admitted = async {
+            self.shared.check()?;
+            let plan = Plan::of(&batch, self.shared.id)?;
+            let grant = admitted(&self.shared, &self.shared.direct, block_bytes(&plan, &self.shared)?).await?;
+            Ok((plan, grant))
+        };
+        match admitted.await {
+            Ok((plan, grant)) => Ok(Transfer::submit(&self.shared, &self.shared.direct, batch, plan, grant)),
+            Err(error) => Err(Error::with_batch(error, batch)),
+        }
+    }
+
+    /// Sends one batch if there is room for it now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if there is none, else as for [`transfer`](Self::transfer); the error holds the batch.
+    pub fn try_transfer(&self, batch: impl Into<HostBatch>) -> Result<Transfer> {
+        let (shared, batch) = (&self.shared, batch.into());
+        let admitted = || {
+            shared.check()?;
+            let plan = Plan::of(&batch, shared.id)?;
+            let bytes = block_bytes(&plan, shared)?;
+            let ask =
+                || shared.admission.admit(&shared.direct, bytes, &mut Ticket::default(), None, shared.clock.now());
+            let mut decision = ask();
+            if matches!(decision, Decision::Wait) && shared.limbo.reap(shared) {
+                decision = ask();
+            }
+            match decision {
+                Decision::Granted(grant) => Ok((plan, grant)),
+                Decision::Refused(error) => Err(error),
+                Decision::Wait => Err(Error::Busy { what: "device memory", bytes, batch: Returned::default() }),
+            }
+        };
+        match admitted() {
+            Ok((plan, grant)) => Ok(Transfer::submit(shared, &shared.direct, batch, plan, grant)),
+            Err(error) => Err(Error::with_batch(error, batch)),
+        }
+    }
+
+    /// An array in page-locked memory, for data that is written in place and sent without a staging copy.
+    ///
+    /// The elements of a new array are zero, those of a recycled one whatever was there before. It counts in the budget of
+    /// [`DeviceBuilder::pinned_bytes`] until it and what was made of it are dropped; this waits for room.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it ends, it has taken nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeOverflow`], [`Error::OutOfMemory`] for more than the budget or the machine has, or the cause if the
+    /// device is lost.
+    pub async fn pinned<T: Element, D: IntoDimension>(&self, shape: D) -> Result<PinnedArray<T, D::Dim>> {
+        use ndarray::Dimension;
+        self.shared.check()?;
+        let dim = shape.into_dimension();
+        let bytes = crate::staging::pinned::byte_len(dim.slice(), T::DTYPE)?;
+        let block = match bytes {
+            0 => None,
+            _ => Some(self.shared.pinned.take(&self.shared, Purpose::User, bytes).await?),
+        };
+        if T::DTYPE == crate::Dtype::Bool {
+            block.iter().for_each(PinnedBlock::zero);
+        }
+        PinnedArray::over(block, dim)
+    }
+
+    /// Makes an array's memory known to the device, so that it is sent without a staging copy, whole and again and again.
+    ///
+    /// # Errors
+    ///
+    /// The cause if the device is lost, or a driver's refusal.
+    pub async fn register(&self, array: impl Into<HostArray>) -> Result<Registered> {
+        self.shared.check()?;
+        Registered::new(&self.shared, array.into()).await
+    }
+
+    /// Reads the user's device memory, as it is after the work queued on `stream` until now.
+    ///
+    /// The copy is enqueued on `stream` inside the call: what is queued afterwards may overwrite the slice, and it may be
+    /// dropped. The stream is not synchronised.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if there is no room to read into right now ([`read_wait`](Self::read_wait) waits),
+    /// [`Error::WrongDevice`], or the cause if the device is lost.
+    pub fn read<T: Element, S: LeaseStream>(&self, slice: &HostSlice<T>, stream: &S) -> Result<Readback<T>> {
+        self.own(stream)?;
+        let room = on_stream::try_room(&self.shared, slice.bytes())?;
+        self.read_into(slice, stream, room)
+    }
+
+    /// As [`read`](Self::read), after waiting for room; the copy is enqueued when there is some.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it ends, nothing was enqueued.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] for more than the budget or the machine has; else as for [`read`](Self::read).
+    pub async fn read_wait<T: Element, S: LeaseStream>(&self, slice: &HostSlice<T>, stream: &S) -> Result<Readback<T>> {
+        self.own(stream)?;
+        let room = on_stream::room(&self.shared, slice.bytes()).await?;
+        self.read_into(slice, stream, room)
+    }
+
+    fn read_into<T: Element>(
+        &self,
+        slice: &HostSlice<T>,
+        stream: &impl LeaseStream,
+        room: on_stream::Room,
+    ) -> Result<Readback<T>> {
+        let layout = (T::DTYPE, slice.shape().to_vec(), slice.bytes());
+        on_stream::read(&self.shared, layout, "slice".into(), slice, &stream.handle(), room).map(Readback::new)
+    }
+
+    fn own<S: LeaseStream>(&self, stream: &S) -> Result<()> {
+        self.shared.check()?;
+        stream.bind(self.shared.id).map_err(|other| Error::WrongDevice {
+            batch: self.shared.name.clone(),
+            stream: format!("device number {other}"),
+        })
+    }
+
+    /// Writes a host array into the user's device memory.
+    ///
+    /// Resolves when the copy into `slice` is queued on `stream`: work queued there afterwards finds the new elements.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it ends, `slice` is not written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DtypeMismatch`], [`Error::ShapeMismatch`], [`Error::WrongDevice`], and those of [`transfer`](Self::transfer).
+    pub async fn write<T: Element, S: LeaseStream>(
+        &self,
+        array: impl Into<HostArray>,
+        slice: &HostSlice<T>,
+        stream: &S,
+    ) -> Result<()> {
+        const FIELD: &str = "data";
+        let array = array.into();
+        self.own(stream)?;
+        if array.shape() != slice.shape() {
+            return Err(Error::ShapeMismatch { asked: slice.shape().to_vec(), found: array.shape().to_vec() });
+        }
+        if array.dtype() != T::DTYPE {
+            return Err(Error::DtypeMismatch { field: FIELD.to_owned(), asked: T::DTYPE, found: array.dtype() });
+        }
+        let batch = self.transfer((FIELD, array)).await?.early().await?;
+        let lease = batch.on(stream)?;
+        lease.queued(FIELD).await?;
+        lease.copy_into(FIELD, slice)?;
+        lease.end()
+    }
+
+    /// Waits until nothing is pending: transfers, read-backs, and blocks whose users are not done.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only waits: dropping it changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The cause if the device is lost.
+    pub async fn drain(&self) -> Result<()> {
+        let shared = &self.shared;
+        until(&shared.drained, || match shared.check() {
+            Err(error) => Some(Err(error)),
+            Ok(()) => (shared.active() == 0).then_some(Ok(())),
+        })
+        .await
+    }
+
+    /// Gives device and page-locked memory back that is kept for later use. It is freed on a staging thread.
+    pub fn trim(&self) {
+        use crate::backend::Space;
+        self.shared.free_later(Space::Device, self.shared.admission.trim());
+        self.shared.free_later(Space::Pinned, self.shared.pinned.take_idle());
+    }
+
+    /// What it has done and holds, now.
+    pub fn stats(&self) -> Stats {
+        stats::snapshot(&self.shared)
+    }
+
+    /// Does what threads would do, on this one.
+    pub(crate) fn turn(&self) {
+        self.shared.turn();
+    }
+
+    /// Moves the clock of a device that is driven by hand.
+    pub(crate) fn advance(&self, by: Duration) {
+        self.shared.advance(by);
+    }
+
+    /// Lets the staging of a device that is driven by hand stand still, or go on.
+    pub(crate) fn hold_staging(&self, held: bool) {
+        self.shared.engine.hold(held);
+    }
+}
+
+/// Bytes of the block that a plan needs.
+pub(crate) fn block_bytes(plan: &Plan, device: &Shared) -> Result<usize> {
+    if plan.bytes == 0 {
+        return Ok(0);
+    }
+    class_of(plan.bytes).ok_or_else(|| Error::BatchTooLarge {
+        bytes: plan.bytes,
+        limit: device.admission.bytes().limit,
+        batch: Returned::default(),
+    })
+}
+
+/// Waits for admission. Dropped, it leaves the line and passes its turn on.
+pub(crate) async fn admitted(device: &Arc<Shared>, pipeline: &Arc<Pipeline>, bytes: usize) -> Result<Grant> {
+    let mut place = crate::stream::Place::new(device.clone(), pipeline.clone());
+    std::future::poll_fn(|context| place.poll(bytes, context)).await
+}

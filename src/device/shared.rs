@@ -1,0 +1,273 @@
+//! [`Shared`]: one device, as all that belongs to it holds it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::DeviceKind;
+use super::stats::Counters;
+use crate::admission::{Admission, Block, Pipeline};
+use crate::backend::{Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
+use crate::error::{Error, Result, Returned};
+use crate::lease::LeaseStream;
+use crate::reactor::{Clock, EventPool, Limbo, Reactor, Waiters};
+use crate::staging::{Engine, PinnedPool};
+
+/// Everything that the handles, operations and leases of one device share.
+///
+/// Its threads do not hold it: they end when it is dropped (invariant 12).
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) kind: DeviceKind,
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Where copies to the device go: our stream, or the user's with `Overlap::Off`.
+    pub(crate) copy_stream: StreamHandle,
+    /// Where copies from the device go.
+    pub(crate) read_stream: StreamHandle,
+    /// The user's stream with `Overlap::Off`.
+    pub(crate) single: Option<crate::ComputeStream>,
+    pub(crate) admission: Admission,
+    /// Holds the batches of `Device::transfer`.
+    pub(crate) direct: Arc<Pipeline>,
+    /// Holds the blocks of read-backs.
+    pub(crate) reads: Arc<Pipeline>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) pinned: PinnedPool,
+    pub(crate) reactor: Arc<Reactor>,
+    pub(crate) limbo: Limbo,
+    pub(crate) events: EventPool,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+    /// Copies enqueued and not known to be done.
+    pub(crate) copies: AtomicUsize,
+    /// Operations, read-backs and limbo entries that are not over; `drain` waits for none.
+    active: AtomicUsize,
+    pub(crate) drained: Waiters,
+    lost: OnceLock<Fault>,
+    forks: u64,
+}
+
+/// The parts that the builder made.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) kind: DeviceKind,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) single: Option<crate::ComputeStream>,
+    pub(crate) admission: Admission,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) pinned: PinnedPool,
+}
+
+impl Shared {
+    pub(crate) fn new(id: u64, parts: Parts) -> Self {
+        let by_hand = parts.backend.by_hand();
+        let streams = parts.backend.streams().clone();
+        let single = parts.single.as_ref().map(LeaseStream::handle);
+        Self {
+            id,
+            name: parts.name,
+            kind: parts.kind,
+            copy_stream: single.clone().unwrap_or(streams.copy),
+            read_stream: single.unwrap_or(streams.read),
+            backend: parts.backend,
+            single: parts.single,
+            direct: parts.admission.open_without_floor("direct"),
+            reads: parts.admission.open_without_floor("read-back"),
+            admission: parts.admission,
+            engine: parts.engine,
+            pinned: parts.pinned,
+            reactor: Arc::new(Reactor::default()),
+            limbo: Limbo::default(),
+            events: EventPool::default(),
+            clock: Clock::new(by_hand),
+            counters: Counters::default(),
+            copies: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+            drained: Waiters::default(),
+            lost: OnceLock::new(),
+            forks: os::fork_generation(),
+        }
+    }
+
+    /// Whether this process may use the device, and the device is there.
+    pub(crate) fn check(&self) -> Result<()> {
+        if os::fork_generation() != self.forks {
+            return Err(Error::Forked { device: self.name.clone() });
+        }
+        self.lost().map_or(Ok(()), Err)
+    }
+
+    /// Why the device is lost, if it is.
+    pub(crate) fn lost(&self) -> Option<Error> {
+        let fault = self.lost.get()?;
+        let (code, call, device) = (fault.code, fault.call, self.name.clone());
+        Some(Error::DeviceLost { code, call, device, batch: Returned::default() })
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// Turns a fault into the error to report, and tells everybody if it is the end of the device.
+    ///
+    /// After the first loss every error is that loss: all that waits resolves with one cause (invariant 6).
+    pub(crate) fn fault(&self, fault: Fault) -> Error {
+        if matches!(fault.severity(), Severity::Lost | Severity::Stop) && self.lost.set(fault).is_ok() {
+            if fault.severity() == Severity::Lost {
+                tracing::error!(device = self.name, code = fault.code, call = fault.call, "the device is lost");
+            }
+            self.reactor.notify();
+            self.engine.kick();
+            self.admission.wake_all();
+            self.pinned.wake_all();
+            self.drained.wake();
+        }
+        self.lost().unwrap_or_else(|| fault.into_error(&self.name))
+    }
+
+    /// Takes an unused event.
+    pub(crate) fn event(&self) -> Result<Event> {
+        self.events.take(self.backend.as_ref()).map_err(|fault| self.fault(fault))
+    }
+
+    /// Records an unused event on `stream`.
+    pub(crate) fn record(&self, stream: &StreamHandle) -> Result<Event> {
+        let event = self.event()?;
+        match self.backend.record(stream, &event) {
+            Ok(()) => Ok(event),
+            Err(fault) => {
+                self.events.put(event);
+                Err(self.fault(fault))
+            }
+        }
+    }
+
+    /// Makes `stream` wait for `event`.
+    pub(crate) fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<()> {
+        self.backend.wait(stream, event).map_err(|fault| self.fault(fault))
+    }
+
+    /// Whether `event` has fired, now.
+    pub(crate) fn query(&self, event: &Event) -> Result<bool> {
+        match self.backend.query(event) {
+            Ok(fired) => Ok(fired),
+            Err(fault) if fault.severity() == Severity::Later => Ok(false),
+            Err(fault) => Err(self.fault(fault)),
+        }
+    }
+
+    /// Something begins that `drain` waits for.
+    pub(crate) fn begin(&self) {
+        self.active.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It is over.
+    pub(crate) fn end(&self) {
+        if self.active.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.drained.wake();
+        }
+    }
+
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// A block that nothing pending touches goes back to where the next batch finds it.
+    pub(crate) fn release(&self, block: Block) {
+        self.backend.released(&block.memory);
+        self.admission.release(block);
+        self.engine.memory_came_free();
+    }
+
+    /// A block of which nobody knows when it is free is never used again; it stays counted.
+    pub(crate) fn quarantine(&self, block: Block) {
+        self.counters.quarantined.fetch_add(block.memory.bytes as u64, Ordering::Relaxed);
+        self.admission.quarantine(block);
+    }
+
+    /// What was submitted to a lost device is leaked on purpose: its copies may still be going on (invariant 6).
+    pub(crate) fn leak(&self, block: Block) {
+        self.counters.leaked.fetch_add(block.memory.bytes as u64, Ordering::Relaxed);
+        self.admission.quarantine(block);
+    }
+
+    /// Hands blocks to a staging thread to be freed.
+    pub(crate) fn free_later(&self, space: Space, memory: Vec<Memory>) {
+        if memory.is_empty() {
+            return;
+        }
+        let backend = self.backend.clone();
+        self.engine.run(Box::new(move || free_all(backend.as_ref(), space, memory)));
+    }
+
+    /// Runs what a thread would do, on this one, for devices that are driven by hand.
+    pub(crate) fn turn(self: &Arc<Self>) {
+        if !self.backend.by_hand() {
+            return;
+        }
+        loop {
+            let staged = self.engine.run_inline();
+            let moved = self.reactor.turn_inline(self);
+            if !staged && !moved {
+                return;
+            }
+        }
+    }
+
+    /// Moves a clock that is moved by hand.
+    pub(crate) fn advance(self: &Arc<Self>, by: Duration) {
+        self.clock.advance(by);
+        self.turn();
+    }
+}
+
+/// Frees blocks that nobody uses; a failure is said and costs the memory.
+#[expect(unsafe_code, reason = "gives blocks back")]
+pub(crate) fn free_all(backend: &dyn Backend, space: Space, memory: Vec<Memory>) {
+    for block in memory {
+        let bytes = block.bytes;
+        // SAFETY: idle blocks have no owner and no pending work, by invariant 3; they came from this backend.
+        if let Err(fault) = unsafe { backend.free(space, block) } {
+            tracing::warn!(code = fault.code, bytes, "a block could not be freed");
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let lost = self.is_lost();
+        let (device, pinned) = (self.admission.trim(), self.pinned.take_idle());
+        let backend = self.backend.clone();
+        self.reactor.stop();
+        self.engine.stop(Box::new(move |ring| {
+            if !lost {
+                free_all(backend.as_ref(), Space::Device, device);
+                free_all(backend.as_ref(), Space::Pinned, pinned.into_iter().chain(ring).collect());
+            }
+        }));
+    }
+}
+
+/// Numbers for devices, never used again.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A flag that is raised once.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    /// Raises it; answers whether it was down.
+    pub(crate) fn raise(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}

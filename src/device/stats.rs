@@ -1,0 +1,170 @@
+//! [`Stats`]: what a device has done and holds, at one moment.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::{DeviceKind, Shared};
+
+/// What a device has done since it was built, and what it holds now. From [`Device::stats`](crate::Device::stats).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What kind of device it is.
+    pub kind: DeviceKind,
+    /// Bytes sent to the device, padding between packed fields included.
+    pub bytes_sent: u64,
+    /// Copies to the device.
+    pub copies_sent: u64,
+    /// Bytes that the CPU copied or gathered into staging.
+    pub bytes_staged: u64,
+    /// Bytes read back.
+    pub bytes_read: u64,
+    /// The device-memory limit in bytes; smaller than the one given by what is quarantined.
+    pub device_limit: usize,
+    /// Bytes of device memory in use, in size classes, limbo included.
+    pub device_used: usize,
+    /// The most that was in use at once.
+    pub device_peak: usize,
+    /// Bytes of device memory kept for the next batch.
+    pub device_idle: usize,
+    /// Bytes that are never used again, since an event behind their work could not be recorded.
+    pub device_quarantined: u64,
+    /// Device blocks allocated so far.
+    pub device_allocations: u64,
+    /// Bytes leaked on purpose when the device was lost.
+    pub leaked: u64,
+    /// Blocks in limbo: their owners are gone, their work is not done.
+    pub limbo_blocks: usize,
+    /// Bytes in limbo.
+    pub limbo_bytes: usize,
+    /// Transfers that are not complete.
+    pub operations: usize,
+    /// Page-locked bytes that users hold, in size classes.
+    pub pinned_used: usize,
+    /// Page-locked bytes that read-backs hold, in size classes.
+    pub readback_used: usize,
+    /// Page-locked bytes kept for the next use; the ring is not among them.
+    pub pinned_idle: usize,
+    /// Waits for device memory that went on for 5 s and were warned of.
+    pub overdue_waits: u64,
+    /// How often the reactor asked an event.
+    pub polls: u64,
+    /// CPU time of the reactor's thread, where the system tells.
+    pub reactor_cpu: Option<Duration>,
+    /// One row for each pipeline name.
+    pub pipelines: Vec<PipelineStats>,
+}
+
+/// What the pipelines of one name have done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PipelineStats {
+    /// The name that [`ToDevice::named`](crate::ToDevice::named) gave.
+    pub name: String,
+    /// Batches submitted.
+    pub batches: u64,
+    /// Bytes of their fields, without padding.
+    pub bytes: u64,
+    /// Batches submitted, or arrived and not yet taken, now.
+    pub in_flight: usize,
+    /// The most of them at once.
+    pub peak_in_flight: usize,
+    /// Batches that had to wait for device memory.
+    pub waits: u64,
+    /// How long they waited in sum.
+    pub waited: Duration,
+    /// Bytes of device memory that its batches hold now, in size classes.
+    pub device_bytes: usize,
+}
+
+impl PipelineStats {
+    pub(crate) const fn new(name: String) -> Self {
+        Self {
+            name,
+            batches: 0,
+            bytes: 0,
+            in_flight: 0,
+            peak_in_flight: 0,
+            waits: 0,
+            waited: Duration::ZERO,
+            device_bytes: 0,
+        }
+    }
+}
+
+/// Counts of one device, each on its own.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) sent: AtomicU64,
+    pub(crate) copies: AtomicU64,
+    pub(crate) gathered: AtomicU64,
+    pub(crate) read: AtomicU64,
+    pub(crate) allocations: AtomicU64,
+    pub(crate) quarantined: AtomicU64,
+    pub(crate) leaked: AtomicU64,
+    pub(crate) polls: AtomicU64,
+    overdue: AtomicU64,
+    reactor_nanos: AtomicU64,
+    /// The link's measured rate in bytes a microsecond; 0 until a large copy was seen.
+    rate: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Relaxed);
+        self.copies.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_overdue(&self) {
+        self.overdue.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn reactor_cpu(&self, time: Option<Duration>) {
+        let nanos = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.reactor_nanos.store(nanos, Relaxed);
+    }
+
+    /// A copy of `bytes` took `time`. Faster ones count at once, slower ones by and by: they may have been noticed late.
+    pub(crate) fn took(&self, bytes: usize, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
+        let (seen, known) = (bytes as u64 / micros, self.rate.load(Relaxed));
+        let rate = if seen >= known { seen } else { (known * 15 + seen) / 16 };
+        self.rate.store(rate.max(1), Relaxed);
+    }
+
+    /// How long a copy of `bytes` takes at the measured rate; nothing while the rate is not known.
+    pub(crate) fn least_time(&self, bytes: usize) -> Duration {
+        (bytes as u64).checked_div(self.rate.load(Relaxed)).map_or(Duration::ZERO, Duration::from_micros)
+    }
+}
+
+/// Collects the numbers.
+pub(crate) fn snapshot(device: &Shared) -> Stats {
+    let (memory, counters) = (device.admission.bytes(), &device.counters);
+    let (pinned_used, readback_used, pinned_idle) = device.pinned.bytes();
+    let nanos = counters.reactor_nanos.load(Relaxed);
+    Stats {
+        kind: device.kind,
+        bytes_sent: counters.sent.load(Relaxed),
+        copies_sent: counters.copies.load(Relaxed),
+        bytes_staged: counters.gathered.load(Relaxed),
+        bytes_read: counters.read.load(Relaxed),
+        device_limit: memory.limit,
+        device_used: memory.used,
+        device_peak: memory.peak,
+        device_idle: memory.idle,
+        device_quarantined: counters.quarantined.load(Relaxed),
+        device_allocations: counters.allocations.load(Relaxed),
+        leaked: counters.leaked.load(Relaxed),
+        limbo_blocks: device.limbo.count(),
+        limbo_bytes: device.limbo.bytes(),
+        operations: memory.operations,
+        pinned_used,
+        readback_used,
+        pinned_idle,
+        overdue_waits: counters.overdue.load(Relaxed),
+        polls: counters.polls.load(Relaxed),
+        reactor_cpu: (nanos > 0).then(|| Duration::from_nanos(nanos)),
+        pipelines: device.admission.pipelines(),
+    }
+}

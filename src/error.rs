@@ -1,0 +1,381 @@
+//! [`Error`]: everything that can go wrong, in one enum, and the batch that comes back where nothing was sent.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::{Dtype, HostBatch};
+
+/// The result of what this crate does.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Any error, as sources may raise it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What went wrong, with the names, sizes and codes needed to act on it.
+///
+/// Cheap to clone, and free of device and staging memory: keeping an error keeps nothing else from working. An error
+/// about a batch of which no copy was enqueued holds that batch for [`Error::take_batch`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Two fields of a batch have one name.
+    DuplicateField {
+        /// The name.
+        field: String,
+        /// The batch.
+        batch: Returned,
+    },
+    /// A shape has more elements or bytes than an address space holds.
+    ShapeOverflow {
+        /// The shape, in elements.
+        shape: Vec<usize>,
+        /// The element type.
+        dtype: Dtype,
+    },
+    /// Data and shape disagree about how many bytes there are.
+    LengthMismatch {
+        /// Bytes that the shape asks for.
+        expected: usize,
+        /// Bytes that there are.
+        found: usize,
+    },
+    /// A byte that is neither 0 nor 1 where a `bool` was promised.
+    InvalidBool {
+        /// The element's place.
+        index: usize,
+        /// The byte.
+        byte: u8,
+    },
+    /// An index past the end of an axis.
+    IndexOutOfRange {
+        /// The axis.
+        axis: usize,
+        /// The index.
+        index: isize,
+        /// The axis' length.
+        len: usize,
+    },
+    /// A view that an array of this rank does not have.
+    InvalidView {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A name that the batch does not have.
+    UnknownField {
+        /// The name.
+        field: String,
+        /// The names that there are.
+        names: Vec<String>,
+    },
+    /// A field asked for as another type than it has.
+    DtypeMismatch {
+        /// The field's name.
+        field: String,
+        /// The type that was asked for.
+        asked: Dtype,
+        /// The type that it has.
+        found: Dtype,
+    },
+    /// An output array of another shape than the data.
+    ShapeMismatch {
+        /// The shape that was asked for.
+        asked: Vec<usize>,
+        /// The shape that it has.
+        found: Vec<usize>,
+    },
+    /// A setting that can't be.
+    InvalidSetting {
+        /// Its name.
+        name: &'static str,
+        /// The value given.
+        value: String,
+        /// What would be right.
+        reason: &'static str,
+    },
+    /// There is no such device.
+    NoDevice {
+        /// What was asked for, and what was found.
+        reason: String,
+    },
+    /// A batch needs more device memory than the device's limit.
+    BatchTooLarge {
+        /// Bytes that it needs, rounded up to block sizes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+        /// The batch.
+        batch: Returned,
+    },
+    /// The pipelines of a device can't each keep one batch within its memory limit.
+    FloorTooLarge {
+        /// The pipeline whose batch does not fit beside the others' floors.
+        pipeline: String,
+        /// Bytes that its batch needs.
+        bytes: usize,
+        /// Bytes kept for the other pipelines, one batch each.
+        others: usize,
+        /// The limit in bytes.
+        limit: usize,
+        /// The batch.
+        batch: Returned,
+    },
+    /// Nothing was freed within the admission timeout.
+    AdmissionTimeout {
+        /// The pipeline that waited.
+        pipeline: String,
+        /// Bytes that its batch needs.
+        bytes: usize,
+        /// How long it waited.
+        waited: Duration,
+        /// Who holds how many bytes.
+        holders: String,
+        /// The batch.
+        batch: Returned,
+    },
+    /// No room at this moment.
+    Busy {
+        /// What there was no room in.
+        what: &'static str,
+        /// Bytes asked for.
+        bytes: usize,
+        /// The batch, if there was one.
+        batch: Returned,
+    },
+    /// Memory ran out although nothing of ours could be given back.
+    OutOfMemory {
+        /// Which memory.
+        what: &'static str,
+        /// Bytes asked for.
+        bytes: usize,
+        /// The device.
+        device: String,
+        /// The batch, if there was one.
+        batch: Returned,
+    },
+    /// A field's copies are not all enqueued yet.
+    NotQueued {
+        /// The field's name.
+        field: String,
+    },
+    /// A field has not arrived yet.
+    NotArrived {
+        /// The field's name.
+        field: String,
+    },
+    /// A batch is in use in a way that excludes this one.
+    Borrowed {
+        /// What is in the way.
+        reason: &'static str,
+    },
+    /// A compute stream or batch of another device.
+    WrongDevice {
+        /// The device of the batch.
+        batch: String,
+        /// The device of the stream.
+        stream: String,
+    },
+    /// Something that this backend does not do.
+    Unsupported {
+        /// What it is.
+        what: &'static str,
+        /// The device.
+        device: String,
+    },
+    /// A driver call failed for one operation; the device is healthy.
+    Driver {
+        /// The driver's code.
+        code: i32,
+        /// The call.
+        call: &'static str,
+        /// The device.
+        device: String,
+        /// The batch, if no copy of it was enqueued.
+        batch: Returned,
+    },
+    /// The device is lost: nothing on it will complete.
+    DeviceLost {
+        /// The driver's code.
+        code: i32,
+        /// The call that told.
+        call: &'static str,
+        /// The device.
+        device: String,
+        /// The batch, if no copy of it was enqueued.
+        batch: Returned,
+    },
+    /// A device used in the child of a `fork`, where its driver and threads are gone.
+    Forked {
+        /// The device.
+        device: String,
+    },
+    /// Code that works for a pipeline panicked.
+    Panicked {
+        /// Which code.
+        what: Cow<'static, str>,
+        /// The panic's text.
+        message: String,
+        /// The batch, if no copy of it was enqueued.
+        batch: Returned,
+    },
+    /// The source of batches raised an error.
+    Source(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Wraps an error of the source.
+    pub fn source(error: impl Into<BoxError>) -> Self {
+        let error = error.into();
+        match error.downcast::<Self>() {
+            Ok(ours) => *ours,
+            Err(theirs) => Self::Source(Arc::from(theirs)),
+        }
+    }
+
+    /// Whether the device is lost: every other operation on it fails too.
+    pub const fn is_fatal(&self) -> bool {
+        matches!(self, Self::DeviceLost { .. } | Self::Forked { .. })
+    }
+
+    /// The source's error as its own type.
+    pub fn source_as<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Source(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Takes the batch out, where no copy of it was enqueued and nobody took it before.
+    ///
+    /// Clones of an error share the batch: it is taken once.
+    pub fn take_batch(&self) -> Option<HostBatch> {
+        match self {
+            Self::DuplicateField { batch, .. }
+            | Self::BatchTooLarge { batch, .. }
+            | Self::FloorTooLarge { batch, .. }
+            | Self::AdmissionTimeout { batch, .. }
+            | Self::Busy { batch, .. }
+            | Self::OutOfMemory { batch, .. }
+            | Self::Driver { batch, .. }
+            | Self::DeviceLost { batch, .. }
+            | Self::Panicked { batch, .. } => batch.take(),
+            _ => None,
+        }
+    }
+
+    /// The same error, holding `given` where its variant has a place for it.
+    pub(crate) fn with_batch(mut self, given: HostBatch) -> Self {
+        match &mut self {
+            Self::DuplicateField { batch, .. }
+            | Self::BatchTooLarge { batch, .. }
+            | Self::FloorTooLarge { batch, .. }
+            | Self::AdmissionTimeout { batch, .. }
+            | Self::Busy { batch, .. }
+            | Self::OutOfMemory { batch, .. }
+            | Self::Driver { batch, .. }
+            | Self::DeviceLost { batch, .. }
+            | Self::Panicked { batch, .. } => *batch = Returned::new(given),
+            _ => {}
+        }
+        self
+    }
+
+    /// The error for a panic caught in `what`.
+    pub(crate) fn panicked(what: impl Into<Cow<'static, str>>, payload: &(dyn std::any::Any + Send)) -> Self {
+        let message = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a value that is not text".to_owned());
+        Self::Panicked { what: what.into(), message, batch: Returned::default() }
+    }
+}
+
+/// A batch on its way back to its owner, inside an [`Error`].
+#[derive(Clone, Default)]
+pub struct Returned(Option<Arc<Mutex<Option<HostBatch>>>>);
+
+impl Returned {
+    fn new(batch: HostBatch) -> Self {
+        Self(Some(Arc::new(Mutex::new(Some(batch)))))
+    }
+
+    fn take(&self) -> Option<HostBatch> {
+        self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl std::fmt::Debug for Returned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Returned(batch)" } else { "Returned(none)" })
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::DuplicateField { field, .. } => write!(f, "two fields of the batch are named \"{field}\""),
+            Self::ShapeOverflow { shape, dtype } => {
+                write!(f, "shape {shape:?} of {dtype} has more bytes than an address space holds")
+            }
+            Self::LengthMismatch { expected, found } => {
+                write!(f, "the shape asks for {expected} bytes, the data has {found}")
+            }
+            Self::InvalidBool { index, byte } => write!(f, "element {index} is byte {byte}, a bool is 0 or 1"),
+            Self::IndexOutOfRange { axis, index, len } => {
+                write!(f, "index {index} is out of range for axis {axis} of length {len}")
+            }
+            Self::InvalidView { reason } => f.write_str(reason),
+            Self::UnknownField { field, names } => {
+                write!(f, "the batch has no field \"{field}\"; its fields are {names:?}")
+            }
+            Self::DtypeMismatch { field, asked, found } => {
+                write!(f, "field \"{field}\" is {found}, not {asked}")
+            }
+            Self::ShapeMismatch { asked, found } => write!(f, "the data has shape {found:?}, not {asked:?}"),
+            Self::InvalidSetting { name, value, reason } => write!(f, "{name} can't be \"{value}\": {reason}"),
+            Self::NoDevice { reason } => write!(f, "no such device: {reason}"),
+            Self::BatchTooLarge { bytes, limit, .. } => {
+                write!(f, "the batch needs {bytes} bytes of device memory, the limit is {limit}")
+            }
+            Self::FloorTooLarge { pipeline, bytes, others, limit, .. } => write!(
+                f,
+                "pipeline \"{pipeline}\" needs {bytes} bytes for one batch, beside {others} kept for one batch of each \
+                 other pipeline: more than the limit of {limit}"
+            ),
+            Self::AdmissionTimeout { pipeline, bytes, waited, holders, .. } => {
+                write!(
+                    f,
+                    "pipeline \"{pipeline}\" waited {waited:?} for {bytes} bytes of device memory; held: {holders}"
+                )
+            }
+            Self::Busy { what, bytes, .. } => write!(f, "no room for {bytes} bytes in the {what} right now"),
+            Self::OutOfMemory { what, bytes, device, .. } => {
+                write!(f, "out of {what} on {device}: {bytes} bytes were asked for")
+            }
+            Self::NotQueued { field } => write!(f, "the copies of field \"{field}\" are not all enqueued yet"),
+            Self::NotArrived { field } => write!(f, "field \"{field}\" has not arrived yet"),
+            Self::Borrowed { reason } => f.write_str(reason),
+            Self::WrongDevice { batch, stream } => {
+                write!(f, "the batch is on {batch}, the compute stream belongs to {stream}")
+            }
+            Self::Unsupported { what, device } => write!(f, "{device} has no {what}"),
+            Self::Driver { code, call, device, .. } => write!(f, "{call} failed with code {code} on {device}"),
+            Self::DeviceLost { code, call, device, .. } => {
+                write!(f, "{device} is lost: {call} failed with code {code}")
+            }
+            Self::Forked { device } => write!(f, "{device} was opened before a fork and can't be used in the child"),
+            Self::Panicked { what, message, .. } => write!(f, "{what} panicked: {message}"),
+            Self::Source(error) => write!(f, "the source failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Source(error) => Some(error.as_ref()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Device memory: blocks by size class, and host memory that was registered for direct copies.
+
+pub(crate) mod blocks;
+mod bytes;
+mod registered;
+
+pub(crate) use bytes::HostBytes;
+pub use registered::Registered;

@@ -1,0 +1,69 @@
+//! [`Registered`]: an array of the user's whose memory the device knows, so that it is sent without a staging copy.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::HostArray;
+use crate::device::Shared;
+use crate::error::{Error, Result};
+
+/// An array in memory that is known to a device; from [`Device::register`](crate::Device::register).
+///
+/// Derefs to [`HostArray`], so views of it can be made and sent. It is shared and read-only: arrays that it was made of
+/// copy on write. The memory is given back to the system when it, its views and all copies from it are gone.
+#[derive(Clone, Debug)]
+pub struct Registered {
+    array: HostArray,
+}
+
+/// Undoes the registration, on a staging thread, once nothing uses the memory.
+#[derive(Debug)]
+struct Registration {
+    device: Arc<Shared>,
+    /// Keeps the memory until it is unregistered.
+    array: Option<HostArray>,
+}
+
+impl Registered {
+    pub(crate) async fn new(device: &Arc<Shared>, array: HostArray) -> Result<Self> {
+        let (done, registered) = futures::channel::oneshot::channel();
+        let owner = device.clone();
+        device.engine.run(Box::new(move || {
+            let outcome = owner.backend.register(array.span()).map_err(|fault| owner.fault(fault));
+            let outcome = outcome.map(|()| {
+                let registration = Registration { device: owner.clone(), array: Some(array.clone()) };
+                Self { array: array.locked_for(owner.id, Arc::new(registration)) }
+            });
+            // Nobody may be waiting any more: then the registration ends here.
+            let _ = done.send(outcome);
+        }));
+        let gone = || Error::Unsupported { what: "thread to register memory on", device: device.name.clone() };
+        registered.await.unwrap_or_else(|_| Err(device.lost().unwrap_or_else(gone)))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let Some(array) = self.array.take() else { return };
+        let device = self.device.clone();
+        self.device.engine.run(Box::new(move || {
+            if let Err(fault) = device.backend.unregister(array.span()) {
+                tracing::warn!(code = fault.code, "an array could not be unregistered");
+            }
+        }));
+    }
+}
+
+impl Deref for Registered {
+    type Target = HostArray;
+
+    fn deref(&self) -> &HostArray {
+        &self.array
+    }
+}
+
+impl From<Registered> for HostArray {
+    fn from(registered: Registered) -> Self {
+        registered.array
+    }
+}

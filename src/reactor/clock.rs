@@ -1,0 +1,33 @@
+//! [`Clock`]: the time that waits and timeouts are measured in, real or set by a test.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time since the device was built.
+#[derive(Debug)]
+pub(crate) enum Clock {
+    /// The system's.
+    Real(Instant),
+    /// Nanoseconds, moved by the simulator.
+    ByHand(AtomicU64),
+}
+
+impl Clock {
+    pub(crate) fn new(by_hand: bool) -> Self {
+        if by_hand { Self::ByHand(AtomicU64::new(0)) } else { Self::Real(Instant::now()) }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        match self {
+            Self::Real(start) => start.elapsed(),
+            Self::ByHand(nanos) => Duration::from_nanos(nanos.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a clock that is moved by hand.
+    pub(crate) fn advance(&self, by: Duration) {
+        if let Self::ByHand(nanos) = self {
+            nanos.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! [`Entry`]: a recorded event, what it keeps alive, and what happens when it has fired.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::HostArray;
+use crate::admission::MOST_OPERATIONS;
+use crate::backend::{Event, StreamHandle};
+use crate::batch::BatchCore;
+use crate::device::Shared;
+use crate::error::{Error, Result};
+use crate::readback::ReadCore;
+use crate::staging::Segment;
+
+/// What a copy needs until it is done (invariant 1).
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) segment: Option<Segment>,
+    pub(crate) source: Option<HostArray>,
+}
+
+/// Whose copies they are.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// A chunk of a group, not its last.
+    Chunk(Arc<BatchCore>, Event),
+    /// The last chunk of a group; the event is the group's.
+    Group(Arc<BatchCore>, usize),
+    /// A read-back.
+    Read(Arc<ReadCore>, Event),
+}
+
+/// Something that was enqueued and is not known to be done.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) stream: u64,
+    pub(crate) bytes: usize,
+    pub(crate) since: Duration,
+    /// When it can be done at the earliest.
+    pub(crate) due: Duration,
+    pub(crate) held: Held,
+    pub(crate) done: Done,
+}
+
+impl Entry {
+    pub(crate) fn new(device: &Shared, stream: &StreamHandle, bytes: usize, held: Held, done: Done) -> Self {
+        device.copies.fetch_add(1, Ordering::AcqRel);
+        let since = device.clock.now();
+        Self { stream: stream.id(), bytes, since, due: since + device.counters.least_time(bytes), held, done }
+    }
+
+    fn event(&self) -> Option<&Event> {
+        match &self.done {
+            Done::Chunk(_, event) | Done::Read(_, event) => Some(event),
+            Done::Group(core, group) => core.event(*group),
+        }
+    }
+
+    /// Whether the event has fired.
+    pub(crate) fn ask(&self, device: &Shared) -> Result<bool> {
+        device.counters.polls.fetch_add(1, Ordering::Relaxed);
+        self.event().map_or(Ok(true), |event| device.query(event))
+    }
+
+    /// Marks what it stood for, lets go of what it held, and wakes who waits.
+    pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
+        if device.copies.fetch_sub(1, Ordering::AcqRel) >= MOST_OPERATIONS {
+            device.engine.kick();
+        }
+        let lost = device.is_lost();
+        match self.done {
+            Done::Chunk(core, event) => {
+                device.events.put(event);
+                if let Err(error) = result {
+                    core.fail(error);
+                }
+                drop_later(device, core);
+            }
+            Done::Group(core, group) => {
+                match result {
+                    Ok(()) => core.arrived(group),
+                    Err(error) => core.fail_group(group, error),
+                }
+                drop_later(device, core);
+            }
+            Done::Read(core, event) => {
+                device.events.put(event);
+                core.finish(result);
+            }
+        }
+        self.held.let_go(device, lost);
+    }
+}
+
+impl Held {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.segment.is_none() && self.source.is_none()
+    }
+
+    /// Gives the chunk back and drops the source on a staging thread; leaks both if the device is lost.
+    pub(crate) fn let_go(self, device: &Arc<Shared>, lost: bool) {
+        if lost {
+            let bytes = self.source.as_ref().map_or(0, HostArray::bytes);
+            device.counters.leaked.fetch_add(bytes as u64, Ordering::Relaxed);
+            let _ = std::mem::ManuallyDrop::new(self);
+            return;
+        }
+        if let Some(segment) = self.segment {
+            device.engine.release(&segment);
+        }
+        if let Some(source) = self.source {
+            device.engine.run(Box::new(move || drop(source)));
+        }
+    }
+}
+
+/// Lets go of a batch; if nobody else has it, what the user put into it is dropped on a staging thread.
+fn drop_later(device: &Shared, core: Arc<BatchCore>) {
+    if core.meta.is_none() {
+        return;
+    }
+    if let Some(core) = Arc::into_inner(core) {
+        let core = Box::new(core);
+        device.engine.run(Box::new(move || drop(core)));
+    }
+}
+
+/// The error of a copy that could not be followed to its end.
+pub(crate) fn unrecorded(error: Error) -> Error {
+    tracing::warn!(%error, "an event could not be recorded: its block is quarantined");
+    error
+}

@@ -1,0 +1,89 @@
+//! [`Pace`]: how long the reactor may sleep before it asks again.
+//!
+//! It sleeps once, to shortly before the oldest copy can be done at the link's measured rate, then asks without sleeping
+//! for at most 20 µs. After a missed estimate it sleeps a sixteenth of the time that the copy has taken so far.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Entry;
+use crate::device::Shared;
+
+/// The longest spin.
+const SPIN: Duration = Duration::from_micros(20);
+/// Limbo alone is asked this often at first, and at least every millisecond.
+const LIMBO: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    Not,
+    For(Duration),
+    UntilWoken,
+}
+
+/// Copies of this many bytes tell the link's rate.
+const TELLING: usize = 1 << 20;
+
+/// What was seen of each stream's last completion, and of limbo.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When the last entry of a stream was done: the next one could not begin before.
+    last: Vec<(u64, Duration)>,
+    limbo: Duration,
+}
+
+impl Pace {
+    /// Notes that `entry` is done, and how fast the link was.
+    pub(super) fn learn(&mut self, entry: &Entry, now: Duration, device: &Shared) {
+        if entry.bytes >= TELLING {
+            device.counters.took(entry.bytes, now.saturating_sub(self.began(entry)));
+        }
+        match self.last.iter_mut().find(|(stream, _)| *stream == entry.stream) {
+            Some((_, last)) => *last = now,
+            None => self.last.push((entry.stream, now)),
+        }
+    }
+
+    fn began(&self, entry: &Entry) -> Duration {
+        let last = self.last.iter().find(|(stream, _)| *stream == entry.stream);
+        last.map_or(entry.since, |(_, last)| entry.since.max(*last))
+    }
+
+    /// How long nothing can be due.
+    pub(super) fn wait(&mut self, streams: &[(u64, VecDeque<Entry>)], device: &Shared) -> Wait {
+        let now = device.clock.now();
+        let oldest = streams.iter().filter_map(|(_, entries)| entries.front());
+        let mut wait = oldest.map(|entry| self.wait_for(entry, now, device)).min();
+        if device.limbo.count() == 0 {
+            self.limbo = LIMBO.0;
+        } else {
+            let limbo = self.limbo;
+            self.limbo = (limbo + limbo / 4).min(LIMBO.1);
+            wait = Some(wait.map_or(limbo, |wait| wait.min(limbo)));
+        }
+        if let Some(deadline) = device.admission.next_deadline() {
+            let left = deadline.saturating_sub(now).max(Duration::from_micros(1));
+            wait = Some(wait.map_or(left, |wait| wait.min(left)));
+        }
+        match wait {
+            None => Wait::UntilWoken,
+            Some(Duration::ZERO) => Wait::Not,
+            Some(time) => Wait::For(time),
+        }
+    }
+
+    fn wait_for(&self, entry: &Entry, now: Duration, device: &Shared) -> Duration {
+        let began = self.began(entry);
+        let taken = now.saturating_sub(began);
+        let expected = device.counters.least_time(entry.bytes);
+        let spins_from = expected.saturating_sub(SPIN / 2);
+        if taken < spins_from {
+            return spins_from - taken;
+        }
+        if taken < spins_from + SPIN {
+            return Duration::ZERO;
+        }
+        taken / 16
+    }
+}

@@ -1,0 +1,274 @@
+//! [`ReadCore`]: one read-back, from the call that asked for it to the array.
+#![expect(unsafe_code, reason = "copies are enqueued by address")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ndarray::IxDyn;
+use smallvec::SmallVec;
+
+use crate::admission::Block;
+use crate::backend::{Copy, Direction, Event, StreamHandle};
+use crate::batch::{BatchCore, Name};
+use crate::device::Shared;
+use crate::dtype::{Dtype, Element};
+use crate::error::Result;
+use crate::reactor::{Done, Entry, Held, Waiters};
+use crate::staging::{PinnedBlock, Purpose, Taken};
+use crate::sync::{Mutex, lock};
+use crate::{HostArray, PinnedArray};
+
+/// What is read from, kept until the copy is done (invariant 1).
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A field of a batch.
+    Field(Arc<BatchCore>, usize),
+    /// A block of ours that holds a copy of the user's memory.
+    Block(Block),
+    /// The copy was enqueued by who made this.
+    Elsewhere,
+}
+
+/// What is needed until the copy is enqueued, and what until it is done.
+#[derive(Debug)]
+struct Work {
+    origin: Origin,
+    /// What the copy must come after.
+    after: SmallVec<[Event; 2]>,
+    target: Option<PinnedBlock>,
+    /// The batch counts this as a use that is still open.
+    open: bool,
+    result: Option<Result<()>>,
+}
+
+/// One read-back.
+#[derive(Debug)]
+pub(crate) struct ReadCore {
+    device: Arc<Shared>,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: usize,
+    name: Name,
+    work: Mutex<Work>,
+    done: AtomicBool,
+    pub(crate) waiters: Waiters,
+}
+
+impl ReadCore {
+    /// A read-back of `bytes` from `origin`. `after` are events of ours alone.
+    pub(crate) fn new(
+        device: &Arc<Shared>,
+        (dtype, shape, bytes): (Dtype, Vec<usize>, usize),
+        name: Name,
+        origin: Origin,
+        after: SmallVec<[Event; 2]>,
+    ) -> Arc<Self> {
+        device.begin();
+        Arc::new(Self {
+            device: device.clone(),
+            dtype,
+            shape,
+            bytes,
+            name,
+            work: Mutex::new(Work {
+                open: matches!(origin, Origin::Field(..)),
+                origin,
+                after,
+                target: None,
+                result: None,
+            }),
+            done: AtomicBool::new(bytes == 0),
+            waiters: Waiters::default(),
+        })
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Shared> {
+        &self.device
+    }
+
+    /// Begins: at once where there is memory to read into, else as soon as there is.
+    pub(crate) fn start(self: &Arc<Self>) {
+        if self.bytes == 0 {
+            self.finish(Ok(()));
+            return;
+        }
+        match self.device.pinned.try_take(&self.device, Purpose::Read, self.bytes) {
+            Ok(Taken::Block(block)) => self.enqueue(block),
+            Ok(Taken::Reserved(block)) => {
+                let this = self.clone();
+                self.device.engine.run(Box::new(move || match block.fill() {
+                    Ok(block) => this.enqueue(block),
+                    Err(error) => this.finish(Err(error)),
+                }));
+            }
+            Ok(Taken::Full) => {
+                self.device.pinned.wait_for(self.clone());
+                // What came back meanwhile is not missed.
+                self.device.pinned.serve();
+            }
+            Err(error) => self.finish(Err(error)),
+        }
+    }
+
+    /// Tries to begin where memory may have come back. Answers whether it need not be asked again.
+    pub(crate) fn try_enqueue(self: &Arc<Self>) -> bool {
+        match self.device.pinned.try_take(&self.device, Purpose::Read, self.bytes) {
+            Ok(Taken::Full) => return false,
+            Ok(Taken::Block(block)) => self.enqueue(block),
+            Ok(Taken::Reserved(block)) => {
+                let this = self.clone();
+                self.device.engine.run(Box::new(move || match block.fill() {
+                    Ok(block) => this.enqueue(block),
+                    Err(error) => this.finish(Err(error)),
+                }));
+            }
+            Err(error) => self.finish(Err(error)),
+        }
+        true
+    }
+
+    fn enqueue(self: &Arc<Self>, target: PinnedBlock) {
+        if let Err(error) = self.try_copy(target) {
+            self.finish(Err(error));
+        }
+    }
+
+    fn try_copy(self: &Arc<Self>, target: PinnedBlock) -> Result<()> {
+        let (device, stream) = (&self.device, &self.device.read_stream);
+        device.check()?;
+        let (src, after) = {
+            let mut work = lock(&self.work);
+            let src = match &work.origin {
+                Origin::Field(core, place) => core.address(core.fields[*place].offset),
+                Origin::Block(block) => block.memory.ptr,
+                Origin::Elsewhere => std::ptr::null_mut(),
+            };
+            (src, std::mem::take(&mut work.after))
+        };
+        for event in after {
+            device.wait(stream, &event)?;
+            device.events.put(event);
+        }
+        let copy = Copy { dst: target.ptr(), src, bytes: self.bytes, direction: Direction::DeviceToHost };
+        // SAFETY: invariant 1: the source belongs to `self.work` and the target goes there now; both stay until the event
+        // recorded below has fired, or for ever.
+        let enqueued = unsafe { device.backend.copy(stream, copy, std::slice::from_ref(&self.name)) };
+        enqueued.map_err(|fault| device.fault(fault))?;
+        device.counters.read.fetch_add(self.bytes as u64, Ordering::Relaxed);
+        self.follow(target, stream)
+    }
+
+    /// Records behind an enqueued copy into `target`, and lets the reactor follow it.
+    pub(crate) fn follow(self: &Arc<Self>, target: PinnedBlock, stream: &StreamHandle) -> Result<()> {
+        let device = &self.device;
+        let event = match device.record(stream) {
+            Ok(event) => event,
+            Err(error) => {
+                self.leak(Some(target));
+                return Err(crate::reactor::unrecorded(error));
+            }
+        };
+        lock(&self.work).target = Some(target);
+        self.close_use(stream, true);
+        device.reactor.push(Entry::new(device, stream, self.bytes, Held::default(), Done::Read(self.clone(), event)));
+        Ok(())
+    }
+
+    /// Tells the batch that its memory is in use until work on `stream` is done, or no more.
+    fn close_use(&self, stream: &StreamHandle, touched: bool) {
+        let core = {
+            let mut work = lock(&self.work);
+            match &work.origin {
+                Origin::Field(core, _) if work.open => {
+                    let core = core.clone();
+                    work.open = false;
+                    core
+                }
+                _ => return,
+            }
+        };
+        core.close_use(stream, touched, false);
+    }
+
+    /// Marks it and wakes who waits.
+    pub(crate) fn finish(&self, result: Result<()>) {
+        let lost = self.device.is_lost();
+        self.close_use(&self.device.read_stream, false);
+        let (origin, target) = {
+            let mut work = lock(&self.work);
+            let target = if result.is_err() { work.target.take() } else { None };
+            let origin = std::mem::replace(&mut work.origin, Origin::Elsewhere);
+            if work.result.is_none() {
+                work.result = Some(result);
+            }
+            (origin, target)
+        };
+        if let (Some(target), true) = (target, lost) {
+            target.leak();
+        }
+        match origin {
+            Origin::Block(block) if lost => self.device.leak(block),
+            Origin::Block(block) => self.device.release(block),
+            Origin::Field(core, _) => drop(core),
+            Origin::Elsewhere => {}
+        }
+        self.done.store(true, Ordering::Release);
+        self.device.end();
+        self.waiters.wake();
+    }
+
+    /// Keeps both ends for ever: nobody knows when the copy is done.
+    fn leak(&self, target: Option<PinnedBlock>) {
+        if let Some(target) = target {
+            target.leak();
+        }
+        match std::mem::replace(&mut lock(&self.work).origin, Origin::Elsewhere) {
+            Origin::Block(block) => self.device.quarantine(block),
+            Origin::Field(core, _) => {
+                core.quarantined.raise();
+            }
+            Origin::Elsewhere => {}
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    fn take_block(&self) -> Option<Result<Option<PinnedBlock>>> {
+        if !self.is_done() {
+            return None;
+        }
+        let mut work = lock(&self.work);
+        Some(work.result.clone().unwrap_or(Ok(())).map(|()| work.target.take()))
+    }
+
+    /// The array, once it is there.
+    pub(crate) fn take_array<T: Element>(&self) -> Option<Result<PinnedArray<T, IxDyn>>> {
+        Some(self.take_block()?.and_then(|block| PinnedArray::over(block, IxDyn(&self.shape))))
+    }
+
+    /// The array whatever its type, once it is there.
+    pub(crate) fn take_host_array(&self) -> Option<Result<HostArray>> {
+        macro_rules! array {
+            ($($tag:ident => $type:ty),*) => {
+                match self.dtype {
+                    $(Dtype::$tag => self.take_array::<$type>()?.map(HostArray::from),)*
+                }
+            };
+        }
+        Some(array!(
+            Bool => bool, U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64,
+            F16 => half::f16, Bf16 => half::bf16, F32 => f32, F64 => f64
+        ))
+    }
+}
+
+impl Drop for ReadCore {
+    fn drop(&mut self) {
+        let after = std::mem::take(&mut self.work.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).after);
+        for event in after {
+            self.device.events.put(event);
+        }
+    }
+}

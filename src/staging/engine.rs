@@ -1,0 +1,441 @@
+//! [`Engine`]: the staging threads, and what they take up: chunks to fill and send, blocks to get, things to drop.
+#![expect(unsafe_code, reason = "threads fill memory of the ring by address")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::lane::{Chunk, Lane, StagedBatch, Work};
+use super::{Ring, Segment, send};
+use crate::admission::{Block, Grant, MOST_OPERATIONS};
+use crate::backend::{Fault, Memory, Space};
+use crate::batch::{BatchCore, HostBatch};
+use crate::device::{Shared, free_all};
+use crate::error::{Error, Result, Returned};
+use crate::plan::Plan;
+use crate::reactor::Held;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+
+/// Something to run on a staging thread.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+/// The last thing to run: it gets the ring's memory to free.
+pub(crate) type LastJob = Box<dyn FnOnce(Option<Memory>) + Send>;
+
+/// The staging threads of one device, and the ring that they fill.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    state: Mutex<State>,
+    wake: Condvar,
+    /// The ring's memory.
+    base: Memory,
+    chunk_bytes: usize,
+    threads: usize,
+    /// Some batch waits for a block that could not be allocated.
+    starved: AtomicBool,
+    /// Blocks that came free so far.
+    freed: AtomicU64,
+}
+
+struct State {
+    ring: Ring,
+    lanes: BTreeMap<u64, Lane>,
+    /// The lane that was served last: the next one comes first (invariant 11).
+    served: u64,
+    jobs: VecDeque<Job>,
+    last: Option<LastJob>,
+    idle: usize,
+    alive: usize,
+    /// For devices driven by hand: a thread is running the work, and whether lanes stand still.
+    running: bool,
+    held: bool,
+    /// What copies without an event read: given back behind the next event.
+    orphans: Vec<Held>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("lanes", &self.lanes).field("jobs", &self.jobs.len()).finish_non_exhaustive()
+    }
+}
+
+/// One thing for a thread to do.
+enum Task {
+    Job(Job),
+    Work(u64, Work),
+    Send(u64),
+    Abandon(Vec<Arc<StagedBatch>>),
+}
+
+impl Engine {
+    /// An engine over `base`, the ring's memory. `threads` is 0 where a test drives it.
+    pub(crate) fn new(base: Memory, chunk_bytes: usize, threads: usize) -> Self {
+        let state = State {
+            ring: Ring::new(base.bytes),
+            lanes: BTreeMap::new(),
+            served: 0,
+            jobs: VecDeque::new(),
+            last: None,
+            idle: 0,
+            alive: threads,
+            running: false,
+            held: false,
+            orphans: Vec::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+            base,
+            chunk_bytes,
+            threads,
+            starved: AtomicBool::new(false),
+            freed: AtomicU64::new(0),
+        }
+    }
+
+    /// Starts the threads.
+    pub(crate) fn spawn(self: &Arc<Self>) -> std::io::Result<()> {
+        for number in 0..self.threads {
+            let engine = self.clone();
+            let thread = std::thread::Builder::new().name(format!("inflight-staging-{number}"));
+            if let Err(error) = thread.spawn(move || engine.run_thread()) {
+                lock(&self.state).alive -= self.threads - number;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn address(&self, offset: usize) -> *mut u8 {
+        self.base.ptr.wrapping_add(offset)
+    }
+
+    /// Stages a small batch here if nothing of its pipeline is on its way through the threads and there is room.
+    ///
+    /// Answers whether it did; if so, with what came of it.
+    pub(crate) fn try_inline(&self, core: &Arc<BatchCore>, batch: &HostBatch, plan: &Plan) -> Option<Result<()>> {
+        if core.device.copies.load(Ordering::Acquire) >= MOST_OPERATIONS {
+            return None;
+        }
+        let bytes = send::segment_bytes(plan);
+        let segment = {
+            let mut state = lock(&self.state);
+            if state.held || state.lanes.contains_key(&core.pipeline.id()) {
+                return None;
+            }
+            if bytes == 0 { None } else { Some(state.ring.take(bytes)?) }
+        };
+        Some(send::send_inline(core, batch, plan, segment))
+    }
+
+    /// Takes a batch up. Batches of one pipeline keep their order.
+    pub(crate) fn push(&self, batch: StagedBatch) {
+        let pipeline = batch.core.pipeline.id();
+        lock(&self.state).lanes.entry(pipeline).or_default().push(Arc::new(batch));
+        self.kick();
+    }
+
+    /// Runs `job` on a thread of ours.
+    pub(crate) fn run(&self, job: Job) {
+        lock(&self.state).jobs.push_back(job);
+        self.kick();
+    }
+
+    /// Wakes a thread: there may be something to do.
+    pub(crate) fn kick(&self) {
+        if self.threads == 0 {
+            self.run_inline();
+        } else if lock(&self.state).idle > 0 {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A chunk of the ring is free again.
+    pub(crate) fn release(&self, segment: &Segment) {
+        let waiting = {
+            let mut state = lock(&self.state);
+            state.ring.release(segment);
+            !state.lanes.is_empty()
+        };
+        if waiting {
+            self.kick();
+        }
+    }
+
+    /// Device memory came free: a batch whose block could not be allocated tries again.
+    pub(crate) fn memory_came_free(&self) {
+        self.freed.fetch_add(1, Ordering::SeqCst);
+        if self.starved.swap(false, Ordering::SeqCst) {
+            self.kick();
+        }
+    }
+
+    /// Keeps what a copy without an event reads until a later event of the same stream has fired.
+    pub(crate) fn orphan(&self, held: Held, device: &Arc<Shared>) {
+        if device.is_lost() {
+            held.let_go(device, true);
+        } else {
+            lock(&self.state).orphans.push(held);
+        }
+    }
+
+    /// Adds one of those to what an entry holds, if it has room for it.
+    pub(crate) fn adopt(&self, held: Held) -> Held {
+        if !held.is_empty() {
+            return held;
+        }
+        lock(&self.state).orphans.pop().unwrap_or(held)
+    }
+
+    /// Ends the threads once the jobs are done, the last of them with `last`.
+    pub(crate) fn stop(&self, last: LastJob) {
+        lock(&self.state).last = Some(last);
+        if self.threads == 0 {
+            self.run_inline();
+            self.finish();
+        } else {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Lets lanes stand still, or go on.
+    pub(crate) fn hold(&self, held: bool) {
+        lock(&self.state).held = held;
+        self.kick();
+    }
+
+    /// For devices driven by hand: does all there is to do. Answers whether there was anything.
+    pub(crate) fn run_inline(&self) -> bool {
+        if self.threads > 0 {
+            return false;
+        }
+        let mut moved = false;
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.running, true) {
+            return false;
+        }
+        while let Some(task) = self.next(&mut state) {
+            drop(state);
+            self.perform(task);
+            moved = true;
+            state = lock(&self.state);
+        }
+        state.running = false;
+        moved
+    }
+
+    fn run_thread(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(task) = self.next(&mut state) {
+                let more = state.idle > 0 && (!state.jobs.is_empty() || !state.lanes.is_empty());
+                drop(state);
+                if more {
+                    self.wake.notify_one();
+                }
+                self.perform(task);
+                state = lock(&self.state);
+                continue;
+            }
+            if state.last.is_some() {
+                break;
+            }
+            state.idle += 1;
+            state = self.wake.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state.idle -= 1;
+        }
+        state.alive -= 1;
+        let alone = state.alive == 0;
+        drop(state);
+        self.wake.notify_all();
+        if alone {
+            self.finish();
+        }
+    }
+
+    fn finish(&self) {
+        let last = {
+            let mut state = lock(&self.state);
+            state.last.take().map(|last| (last, state.ring.is_empty()))
+        };
+        if let Some((last, empty)) = last {
+            // A ring that something may still read is leaked.
+            last(empty.then_some(Memory { ptr: self.base.ptr, bytes: self.base.bytes }));
+        }
+    }
+
+    /// What to do next: jobs first, since they free what others wait for; then lanes in turn.
+    fn next(&self, state: &mut MutexGuard<'_, State>) -> Option<Task> {
+        if let Some(job) = state.jobs.pop_front() {
+            return Some(Task::Job(job));
+        }
+        if state.held {
+            return None;
+        }
+        let State { ring, lanes, served, .. } = &mut **state;
+        if lanes.is_empty() {
+            return None;
+        }
+        let order: smallvec::SmallVec<[u64; 8]> =
+            lanes.range(*served + 1..).chain(lanes.range(..=*served)).map(|(id, _)| *id).collect();
+        for id in order {
+            let Some(lane) = lanes.get_mut(&id) else { continue };
+            if lane.is_lost() {
+                return Some(Task::Abandon(lane.abandon().into()));
+            }
+            if lane.begin_to_send() {
+                return Some(Task::Send(id));
+            }
+            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::SeqCst)) {
+                *served = id;
+                return Some(Task::Work(id, work));
+            }
+            // Direct parts are ready as soon as they are taken up.
+            if lane.begin_to_send() {
+                return Some(Task::Send(id));
+            }
+            if lane.is_empty() {
+                lanes.remove(&id);
+            }
+        }
+        None
+    }
+
+    fn perform(&self, task: Task) {
+        match task {
+            Task::Job(job) => {
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(job)) {
+                    tracing::error!(error = %Error::panicked("a drop on a staging thread", &*payload), "caught a panic");
+                }
+            }
+            Task::Work(lane, Work::Allocate(batch)) => self.allocate(lane, &batch),
+            Task::Work(lane, Work::Gather { batch, chunk, number, place }) => {
+                self.gather(lane, batch, chunk, number, place);
+            }
+            Task::Send(lane) => self.send(lane),
+            Task::Abandon(batches) => batches.into_iter().for_each(abandon),
+        }
+    }
+
+    /// Gets a block: from what is idle by now, from the backend, or later.
+    fn allocate(&self, lane: u64, staged: &StagedBatch) {
+        let device = &staged.core.device;
+        let freed = self.freed.load(Ordering::SeqCst);
+        let grant = lock(&staged.grant).take();
+        let starved = grant.and_then(|mut grant| match block_for(device, &mut grant) {
+            Ok(memory) => {
+                staged.core.set_block(Block { memory, pipeline: grant.pipeline });
+                None
+            }
+            Err(fault) if fault.code == Fault::OUT_OF_MEMORY && others_hold(device, grant.bytes) => Some(grant),
+            Err(fault) => {
+                device.admission.cancel(grant.pipeline, grant.bytes);
+                let error = out_of_memory(device, fault, grant.bytes);
+                staged.core.fail(error.with_batch(staged.batch.clone()));
+                None
+            }
+        });
+        let starves = starved.is_some();
+        *lock(&staged.grant) = starved;
+        if let Some(lane) = lock(&self.state).lanes.get_mut(&lane) {
+            if starves { lane.starve(freed) } else { lane.allocated() }
+        }
+        self.starved.fetch_or(starves, Ordering::SeqCst);
+        // What came free between the attempt and the flag is not missed: either it saw the flag, or it is seen here.
+        if !starves || self.freed.load(Ordering::SeqCst) != freed {
+            self.kick();
+        }
+    }
+
+    fn gather(&self, lane_id: u64, staged: Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize) {
+        let dst = self.address(place);
+        let filled = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the segment at `place` was taken for this chunk alone and is as long as the chunk; it is given back
+            // only after it was sent and its event has fired (invariant 1), or below, unsent.
+            unsafe { send::fill(&staged.batch, &staged.plan, chunk.part, chunk.start, chunk.end, dst) };
+        }));
+        let device = staged.core.device.clone();
+        device.counters.gathered.fetch_add((chunk.end - chunk.start) as u64, Ordering::Relaxed);
+        let ok = filled.is_ok();
+        if let Err(payload) = filled {
+            staged.core.fail(Error::panicked("staging", &*payload));
+        }
+        let spoilt = {
+            let mut state = lock(&self.state);
+            let spoilt = state.lanes.get_mut(&lane_id).and_then(|lane| lane.filled(number, staged, chunk, ok));
+            if let Some(segment) = &spoilt {
+                state.ring.release(segment);
+            }
+            spoilt.is_some()
+        };
+        if spoilt {
+            self.kick();
+        }
+        self.send_if_first(lane_id);
+    }
+
+    fn send_if_first(&self, id: u64) {
+        let sends = lock(&self.state).lanes.get_mut(&id).is_some_and(Lane::begin_to_send);
+        if sends {
+            self.send(id);
+        }
+    }
+
+    /// Sends what is ready at the head of a lane, in order. The lane's `sending` was set for this thread.
+    fn send(&self, id: u64) {
+        loop {
+            let ready = lock(&self.state).lanes.get_mut(&id).and_then(Lane::take_ready);
+            match ready {
+                None => return,
+                Some(None) => {}
+                Some(Some((staged, chunk, segment))) => {
+                    if let Err(error) = send::send_chunk(&staged, chunk.part, chunk.start, chunk.end, segment) {
+                        staged.core.fail(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Frees what the grant pushed out, and finds or allocates its block; after a failure once more without idle blocks.
+pub(crate) fn block_for(device: &Shared, grant: &mut Grant) -> Result<Memory, Fault> {
+    let backend = device.backend.as_ref();
+    free_all(backend, Space::Device, std::mem::take(&mut grant.evicted));
+    if let Some(memory) = grant.block.take() {
+        return Ok(memory);
+    }
+    if let Ok(memory) = backend.alloc(Space::Device, grant.bytes) {
+        device.counters.allocations.fetch_add(1, Ordering::Relaxed);
+        return Ok(memory);
+    }
+    let (kept, freed) = device.admission.retry(grant.bytes);
+    free_all(backend, Space::Device, freed);
+    kept.map_or_else(|| backend.alloc(Space::Device, grant.bytes), Ok)
+}
+
+/// The error for a block that could not be had.
+pub(crate) fn out_of_memory(device: &Shared, fault: Fault, bytes: usize) -> Error {
+    if fault.code == Fault::OUT_OF_MEMORY {
+        let (what, device) = ("device memory", device.name.clone());
+        return Error::OutOfMemory { what, bytes, device, batch: Returned::default() };
+    }
+    device.fault(fault)
+}
+
+/// Whether blocks are in use, beside the `bytes` asked for, that may come back.
+fn others_hold(device: &Shared, bytes: usize) -> bool {
+    device.admission.bytes().used > bytes
+}
+
+/// Resolves a batch of a lost device; what of it was not enqueued goes back to its owner.
+fn abandon(staged: Arc<StagedBatch>) {
+    let device = staged.core.device.clone();
+    if let Some(grant) = lock(&staged.grant).take() {
+        device.admission.cancel(grant.pipeline, grant.bytes);
+    }
+    if let Some(error) = device.lost() {
+        let begun = staged.core.begun.is_up();
+        staged.core.fail(if begun { error } else { error.with_batch(staged.batch.clone()) });
+    }
+}

@@ -1,0 +1,109 @@
+//! Writes an array's bytes in logical order: `runs.rs` finds the stretches, `convert.rs` changes their type.
+#![expect(unsafe_code, reason = "reads and writes elements by address")]
+
+mod convert;
+mod runs;
+
+use std::ops::Range;
+
+use crate::HostArray;
+use crate::dtype::Element;
+
+/// Elements that are converted at once.
+const BLOCK: usize = 512;
+/// Bytes of the largest element.
+const LARGEST: usize = 8;
+
+/// Writes bytes `range` of the array's logical order to `dst`. The range is one of whole elements.
+///
+/// # Safety
+///
+/// `dst` is valid for writes of the range's bytes, and nobody else touches them meanwhile.
+pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8) {
+    if range.is_empty() {
+        return;
+    }
+    if let Some(src) = array.contiguous_bytes() {
+        // SAFETY: `src` begins the array's bytes, of which the range is a part; its owner is alive and read-only. `dst` is
+        // the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(src.wrapping_add(range.start), dst, range.len()) };
+        return;
+    }
+    let size = array.dtype().size();
+    let elements = range.start / size..range.end / size;
+    if array.casts().is_empty() {
+        // SAFETY: the caller's contract.
+        unsafe { runs::copy(array, elements, dst) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { converted(array, elements, dst) };
+    }
+}
+
+/// Gathers elements as they are stored, block by block, and converts them step by step.
+///
+/// # Safety
+///
+/// As for `gather`.
+unsafe fn converted(array: &HostArray, elements: Range<usize>, dst: *mut u8) {
+    let mut from = [0_u64; BLOCK * LARGEST / 8];
+    let mut to = [0_u64; BLOCK * LARGEST / 8];
+    let size = array.dtype().size();
+    for start in elements.clone().step_by(BLOCK) {
+        let end = elements.end.min(start + BLOCK);
+        let mut dtype = array.stored();
+        // SAFETY: a block of the largest elements fits the buffer.
+        unsafe { runs::copy(array, start..end, from.as_mut_ptr().cast()) };
+        for cast in array.casts() {
+            convert::convert(dtype, *cast, &from, &mut to, end - start);
+            std::mem::swap(&mut from, &mut to);
+            dtype = *cast;
+        }
+        let place = dst.wrapping_add((start - elements.start) * size);
+        // SAFETY: the block lies inside the range, so the bytes are the caller's; the buffer holds them.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), place, (end - start) * size) };
+    }
+}
+
+/// All elements, in logical order. The array's type is `T`.
+pub(crate) fn to_vec<T: Element>(array: &HostArray) -> Vec<T> {
+    let mut elements = vec![T::default(); array.len()];
+    // SAFETY: the vector has as many bytes as the array, whose type is `T`, and is ours.
+    unsafe { gather(array, 0..size_of_val(elements.as_slice()), elements.as_mut_ptr().cast()) };
+    elements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::{Array, s};
+    use proptest::prelude::*;
+
+    fn pieces(array: &HostArray, cuts: &[usize]) -> Vec<u8> {
+        let size = array.dtype().size();
+        let mut bytes = vec![0_u8; array.bytes()];
+        let mut edges: Vec<_> = cuts.iter().map(|cut| cut % (array.len() + 1) * size).chain([0, bytes.len()]).collect();
+        edges.sort_unstable();
+        for edge in edges.windows(2) {
+            // SAFETY: the piece lies inside the vector.
+            unsafe { gather(array, edge[0]..edge[1], bytes.as_mut_ptr().add(edge[0])) };
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_gather_in_pieces_is_a_gather_as_a_whole(
+            (a, b, c) in (1_usize..7, 1_usize..9, 1_usize..6),
+            cuts in proptest::collection::vec(0_usize..1000, 0..8),
+            order in Just([2_usize, 0, 1]).prop_shuffle(),
+            step in prop_oneof![Just(1_isize), Just(2), Just(-1)],
+            cast in any::<bool>(),
+        ) {
+            let array = Array::from_shape_fn((a, b, c), |(i, j, k)| (i * 100 + j * 10 + k) as u32);
+            let view = HostArray::from(array).slice(s![.., ..;step, ..]).unwrap().permuted_axes(order).unwrap();
+            let view = if cast { view.cast::<f64>() } else { view };
+            prop_assert_eq!(pieces(&view, &cuts), pieces(&view, &[]));
+        }
+    }
+}

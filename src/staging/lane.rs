@@ -1,0 +1,200 @@
+//! [`Lane`]: the staged batches of one pipeline, their chunks in order (invariant 11).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Ring, Segment};
+use crate::admission::{Grant, MOST_OPERATIONS};
+use crate::batch::{BatchCore, HostBatch};
+use crate::plan::{Plan, Way};
+use crate::sync::Mutex;
+
+/// A batch on its way through the threads.
+#[derive(Debug)]
+pub(crate) struct StagedBatch {
+    pub(crate) core: Arc<BatchCore>,
+    pub(crate) batch: HostBatch,
+    pub(crate) plan: Plan,
+    /// What admission gave, until the block is there.
+    pub(crate) grant: Mutex<Option<Grant>>,
+}
+
+/// A stretch of a part, small enough for the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) part: usize,
+    /// Bytes of the image.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// What a thread is to do next for a lane.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Get a block for the batch.
+    Allocate(Arc<StagedBatch>),
+    /// Fill the segment with the chunk.
+    Gather { batch: Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize },
+}
+
+#[derive(Debug)]
+enum Unsent {
+    Filling(Segment),
+    Ready(Arc<StagedBatch>, Chunk, Option<Segment>),
+    /// Its batch failed: there is nothing to send.
+    Spoilt,
+}
+
+/// Who sees to the first batch's block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BlockState {
+    #[default]
+    Nobody,
+    /// A thread is getting it.
+    Allocating,
+    /// Memory ran out when this many blocks had come free.
+    Starved(u64),
+}
+
+/// The batches of one pipeline that go through staging threads, in order.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// Not all of their chunks are taken up yet.
+    waiting: VecDeque<Arc<StagedBatch>>,
+    /// Where the next chunk of the first one begins: its part, and bytes of the image.
+    cursor: Option<Chunk>,
+    block: BlockState,
+    unsent: VecDeque<Unsent>,
+    /// The number of the first in `unsent`.
+    first: u64,
+    /// A thread is sending: nobody else may, so that order is kept.
+    sending: bool,
+}
+
+impl Lane {
+    pub(super) fn push(&mut self, batch: Arc<StagedBatch>) {
+        self.waiting.push_back(batch);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.unsent.is_empty() && !self.sending
+    }
+
+    /// The next piece of work, if there is one and the ring has room for it.
+    ///
+    /// `freed` counts the blocks that came free so far.
+    pub(super) fn next(&mut self, ring: &mut Ring, chunk_bytes: usize, freed: u64) -> Option<Work> {
+        loop {
+            let batch = self.waiting.front()?.clone();
+            if !batch.core.has_block() && batch.core.failure().is_none() {
+                if self.block == BlockState::Allocating || self.block == BlockState::Starved(freed) {
+                    return None;
+                }
+                self.block = BlockState::Allocating;
+                return Some(Work::Allocate(batch));
+            }
+            let chunk = match self.cursor {
+                Some(at) => chunk_at(&batch.plan, at.part, at.end, chunk_bytes),
+                None => chunk_at(&batch.plan, 0, 0, chunk_bytes),
+            };
+            let Some(chunk) = chunk.filter(|_| batch.core.failure().is_none()) else {
+                self.cursor = None;
+                self.waiting.pop_front();
+                continue;
+            };
+            if batch.plan.parts[chunk.part].way == Way::Direct {
+                self.cursor = Some(chunk);
+                self.unsent.push_back(Unsent::Ready(batch, chunk, None));
+                continue;
+            }
+            let segment = ring.take(chunk.end - chunk.start)?;
+            self.cursor = Some(chunk);
+            let (number, place) = (self.first + self.unsent.len() as u64, segment.offset);
+            self.unsent.push_back(Unsent::Filling(segment));
+            return Some(Work::Gather { batch, chunk, number, place });
+        }
+    }
+
+    /// The first batch has its block, or has failed.
+    pub(super) fn allocated(&mut self) {
+        self.block = BlockState::Nobody;
+    }
+
+    /// There was no memory when `freed` blocks had come free: try again when there are more.
+    pub(super) fn starve(&mut self, freed: u64) {
+        self.block = BlockState::Starved(freed);
+    }
+
+    /// Whether the batches belong to a lost device.
+    pub(super) fn is_lost(&self) -> bool {
+        self.waiting.front().is_some_and(|batch| batch.core.device.is_lost())
+    }
+
+    /// A chunk is filled. If its batch failed meanwhile, the segment comes back.
+    pub(super) fn filled(&mut self, number: u64, batch: Arc<StagedBatch>, chunk: Chunk, ok: bool) -> Option<Segment> {
+        let place = usize::try_from(number - self.first).unwrap_or(usize::MAX);
+        let unsent = self.unsent.get_mut(place)?;
+        let Unsent::Filling(segment) = std::mem::replace(unsent, Unsent::Spoilt) else { return None };
+        if !ok {
+            return Some(segment);
+        }
+        *unsent = Unsent::Ready(batch, chunk, Some(segment));
+        None
+    }
+
+    /// Becomes the one that sends, if there is something to send and nobody does.
+    pub(super) fn begin_to_send(&mut self) -> bool {
+        let begins = !self.sending && self.can_send();
+        self.sending |= begins;
+        begins
+    }
+
+    /// Whether the first unsent chunk is ready, and its stream has room (invariant 9).
+    fn can_send(&self) -> bool {
+        match self.unsent.front() {
+            None | Some(Unsent::Filling(_)) => false,
+            Some(Unsent::Spoilt) => true,
+            Some(Unsent::Ready(batch, ..)) => batch.core.device.copies.load(Ordering::Acquire) < MOST_OPERATIONS,
+        }
+    }
+
+    /// Takes the next chunk to send. The outer `None`: there is none now, and this thread sends no more; the inner: it was
+    /// spoilt.
+    #[expect(clippy::type_complexity, reason = "the parts of one chunk, taken apart at once")]
+    pub(super) fn take_ready(&mut self) -> Option<Option<(Arc<StagedBatch>, Chunk, Option<Segment>)>> {
+        if !self.can_send() {
+            self.sending = false;
+            return None;
+        }
+        self.first += 1;
+        match self.unsent.pop_front()? {
+            Unsent::Ready(batch, chunk, segment) => Some(Some((batch, chunk, segment))),
+            Unsent::Spoilt | Unsent::Filling(_) => Some(None),
+        }
+    }
+
+    /// Takes all batches out that have not begun: the device is lost.
+    pub(super) fn abandon(&mut self) -> VecDeque<Arc<StagedBatch>> {
+        self.cursor = None;
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+/// The chunk that follows `from` in the image, beginning to look in `part`.
+fn chunk_at(plan: &Plan, part: usize, from: usize, chunk_bytes: usize) -> Option<Chunk> {
+    let mut part_index = part;
+    loop {
+        let part = plan.parts.get(part_index)?;
+        let start = from.max(part.start);
+        if start >= part.end {
+            part_index += 1;
+            continue;
+        }
+        let end = match part.way {
+            Way::Direct => part.end,
+            Way::Staged => part.end.min(start + chunk_bytes),
+        };
+        return Some(Chunk { part: part_index, start, end });
+    }
+}

@@ -1,0 +1,240 @@
+//! [`PinnedPool`]: page-locked memory outside the ring, in two budgets: what users hold, and read-backs (invariant 9).
+#![expect(unsafe_code, reason = "clears recycled blocks")]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::backend::{Memory, Space};
+use crate::device::{Shared, free_all};
+use crate::error::{Error, Result, Returned};
+use crate::memory::blocks::{Idle, class_of};
+use crate::reactor::{Waiters, until};
+use crate::readback::ReadCore;
+use crate::sync::{Mutex, lock};
+
+/// Whose budget a block counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Arrays that users write and hold.
+    User = 0,
+    /// Results of read-backs.
+    Read = 1,
+}
+
+impl Purpose {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::User => "page-locked memory (pinned_bytes)",
+            Self::Read => "read-back memory (readback_bytes)",
+        }
+    }
+}
+
+/// Page-locked memory of one device that is not the ring.
+#[derive(Debug)]
+pub(crate) struct PinnedPool {
+    state: Mutex<State>,
+    waiters: Waiters,
+}
+
+#[derive(Debug)]
+struct State {
+    limits: [usize; 2],
+    used: [usize; 2],
+    idle: Idle,
+    /// Read-backs that wait for memory, in order.
+    reads: VecDeque<Arc<ReadCore>>,
+}
+
+/// A block in use. Goes back to its pool when dropped.
+#[derive(Debug)]
+pub(crate) struct PinnedBlock {
+    memory: Option<Memory>,
+    class: usize,
+    purpose: Purpose,
+    device: Arc<Shared>,
+}
+
+/// What the pool answers.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Block(PinnedBlock),
+    /// The room is reserved; the memory must be got by a staging thread.
+    Reserved(PinnedBlock),
+    Full,
+}
+
+impl PinnedPool {
+    pub(crate) fn new(user: usize, read: usize) -> Self {
+        let state = State { limits: [user, read], used: [0, 0], idle: Idle::default(), reads: VecDeque::new() };
+        Self { state: Mutex::new(state), waiters: Waiters::default() }
+    }
+
+    /// A block for `bytes`, which are not 0, if the budget has room.
+    pub(crate) fn try_take(&self, device: &Arc<Shared>, purpose: Purpose, bytes: usize) -> Result<Taken> {
+        let mut state = lock(&self.state);
+        let limit = state.limits[purpose as usize];
+        let class = class_of(bytes).filter(|class| *class <= limit).ok_or_else(|| Error::OutOfMemory {
+            what: purpose.name(),
+            bytes,
+            device: device.name.clone(),
+            batch: Returned::default(),
+        })?;
+        if state.used[purpose as usize] + class > limit {
+            return Ok(Taken::Full);
+        }
+        state.used[purpose as usize] += class;
+        let memory = state.idle.take(class);
+        let found = memory.is_some();
+        let block = PinnedBlock { memory, class, purpose, device: device.clone() };
+        Ok(if found { Taken::Block(block) } else { Taken::Reserved(block) })
+    }
+
+    /// A block for `bytes`, which are not 0, when there is room.
+    pub(crate) async fn take(&self, device: &Arc<Shared>, purpose: Purpose, bytes: usize) -> Result<PinnedBlock> {
+        let taken = until(&self.waiters, || {
+            if let Err(error) = device.check() {
+                return Some(Err(error));
+            }
+            match self.try_take(device, purpose, bytes) {
+                Ok(Taken::Full) => None,
+                Ok(taken) => Some(Ok(taken)),
+                Err(error) => Some(Err(error)),
+            }
+        });
+        match taken.await? {
+            Taken::Block(block) => Ok(block),
+            Taken::Reserved(block) => {
+                let (done, filled) = futures::channel::oneshot::channel();
+                device.engine.run(Box::new(move || {
+                    // Nobody may be waiting any more: then the block goes back where it came from.
+                    let _ = done.send(block.fill());
+                }));
+                filled.await.unwrap_or_else(|_| Err(gone(device, purpose, bytes)))
+            }
+            Taken::Full => Err(gone(device, purpose, bytes)),
+        }
+    }
+
+    /// A read-back that waits for memory.
+    pub(crate) fn wait_for(&self, read: Arc<ReadCore>) {
+        lock(&self.state).reads.push_back(read);
+    }
+
+    /// Lets read-backs go on for which there is memory now.
+    pub(crate) fn serve(&self) {
+        loop {
+            let Some(read) = lock(&self.state).reads.pop_front() else { return };
+            if !read.try_enqueue() {
+                lock(&self.state).reads.push_front(read);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.waiters.wake();
+        let reads = std::mem::take(&mut lock(&self.state).reads);
+        for read in reads {
+            if let Some(error) = read.device().lost() {
+                read.finish(Err(error));
+            }
+        }
+    }
+
+    /// All idle blocks.
+    pub(crate) fn take_idle(&self) -> Vec<Memory> {
+        lock(&self.state).idle.shrink_to(0)
+    }
+
+    /// Bytes used by users, by read-backs, and idle.
+    pub(crate) fn bytes(&self) -> (usize, usize, usize) {
+        let state = lock(&self.state);
+        (state.used[0], state.used[1], state.idle.bytes())
+    }
+
+    fn put(&self, memory: Option<Memory>, class: usize, purpose: Purpose) -> bool {
+        let waiting = {
+            let mut state = lock(&self.state);
+            state.used[purpose as usize] -= class;
+            if let Some(memory) = memory {
+                state.idle.put(memory);
+            }
+            !state.reads.is_empty()
+        };
+        self.waiters.wake();
+        waiting
+    }
+
+    /// Idle blocks that must go so that all budgets together are kept.
+    fn surplus(&self) -> Vec<Memory> {
+        let mut state = lock(&self.state);
+        let keep = (state.limits[0] + state.limits[1]).saturating_sub(state.used[0] + state.used[1]);
+        state.idle.shrink_to(keep)
+    }
+}
+
+fn gone(device: &Shared, purpose: Purpose, bytes: usize) -> Error {
+    let (what, device_name) = (purpose.name(), device.name.clone());
+    device.lost().unwrap_or(Error::OutOfMemory { what, bytes, device: device_name, batch: Returned::default() })
+}
+
+impl PinnedBlock {
+    /// Gets the memory of a reserved block. May be slow: page-locking takes milliseconds.
+    pub(crate) fn fill(mut self) -> Result<Self> {
+        let backend = self.device.backend.clone();
+        free_all(backend.as_ref(), Space::Pinned, self.device.pinned.surplus());
+        let filled = backend.alloc(Space::Pinned, self.class).or_else(|_| {
+            free_all(backend.as_ref(), Space::Pinned, self.device.pinned.take_idle());
+            backend.alloc(Space::Pinned, self.class)
+        });
+        match filled {
+            Ok(memory) => {
+                self.memory = Some(memory);
+                Ok(self)
+            }
+            Err(fault) if fault.code == crate::backend::Fault::OUT_OF_MEMORY => {
+                let (what, device) = (self.purpose.name(), self.device.name.clone());
+                Err(Error::OutOfMemory { what, bytes: self.class, device, batch: Returned::default() })
+            }
+            Err(fault) => Err(self.device.fault(fault)),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.as_ref().map_or(0, |memory| memory.bytes)
+    }
+
+    pub(crate) fn ptr(&self) -> *mut u8 {
+        self.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.ptr)
+    }
+
+    /// Writes zeros, so that any type's values are there.
+    pub(crate) fn zero(&self) {
+        if let Some(memory) = &self.memory {
+            // SAFETY: the block is owned by `self`, which nobody else uses yet (invariant 9's pools hand it to one owner).
+            unsafe { memory.ptr.write_bytes(0, memory.bytes) };
+        }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Shared> {
+        &self.device
+    }
+
+    /// Never gives the memory back: a copy may still write to it.
+    pub(crate) fn leak(mut self) {
+        use std::sync::atomic::Ordering;
+        self.device.counters.leaked.fetch_add(self.class as u64, Ordering::Relaxed);
+        self.memory = None;
+    }
+}
+
+impl Drop for PinnedBlock {
+    fn drop(&mut self) {
+        let device = self.device.clone();
+        if device.pinned.put(self.memory.take(), self.class, self.purpose) {
+            let again = device.clone();
+            device.engine.run(Box::new(move || again.pinned.serve()));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! [`Place`]: a place in the line for device memory, polled until it is granted.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::admission::{Decision, Grant, Pipeline, Ticket};
+use crate::device::Shared;
+use crate::error::{Error, Result};
+
+/// Waits for admission, one batch after the other. Dropped, it leaves the line.
+#[derive(Debug)]
+pub(crate) struct Place {
+    device: Arc<Shared>,
+    pipeline: Arc<Pipeline>,
+    ticket: Ticket,
+    since: Option<Duration>,
+}
+
+impl Place {
+    pub(crate) fn new(device: Arc<Shared>, pipeline: Arc<Pipeline>) -> Self {
+        Self { device, pipeline, ticket: Ticket::default(), since: None }
+    }
+
+    pub(crate) const fn device(&self) -> &Arc<Shared> {
+        &self.device
+    }
+
+    pub(crate) const fn pipeline(&self) -> &Arc<Pipeline> {
+        &self.pipeline
+    }
+
+    /// Asks for room for a block of `bytes`, or for none if they are 0.
+    pub(crate) fn poll(&mut self, bytes: usize, context: &Context<'_>) -> Poll<Result<Grant>> {
+        let Some(decided) = self.ask(bytes, context).or_else(|| self.ask_again(bytes, context)) else {
+            return Poll::Pending;
+        };
+        if let Some(since) = self.since.take() {
+            self.pipeline.waited(self.device.clock.now().saturating_sub(since));
+        }
+        Poll::Ready(decided)
+    }
+
+    fn ask(&mut self, bytes: usize, context: &Context<'_>) -> Option<Result<Grant>> {
+        if let Err(error) = self.device.check() {
+            self.leave();
+            return Some(Err(error));
+        }
+        let (device, now) = (&self.device, self.device.clock.now());
+        match device.admission.admit(&self.pipeline, bytes, &mut self.ticket, Some(context.waker()), now) {
+            Decision::Granted(grant) => Some(Ok(grant)),
+            Decision::Refused(error) => Some(Err(error)),
+            Decision::Wait => None,
+        }
+    }
+
+    /// The waker is in its place: looks whether something came free, or the device was lost, before that.
+    fn ask_again(&mut self, bytes: usize, context: &Context<'_>) -> Option<Result<Grant>> {
+        if self.since.is_none() {
+            self.since = Some(self.device.clock.now());
+            // The reactor has a deadline to keep from now on.
+            self.device.reactor.notify();
+        }
+        let freed = self.device.limbo.reap(&self.device);
+        if freed || self.device.is_lost() { self.ask(bytes, context) } else { None }
+    }
+
+    fn leave(&mut self) {
+        self.device.admission.leave(self.pipeline.id(), &mut self.ticket);
+    }
+
+    /// The cause, if the device is of no use any more.
+    pub(crate) fn lost(&self) -> Option<Error> {
+        self.device.check().err()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
