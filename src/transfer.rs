@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::DeviceBatch;
 use crate::admission::{Block, Grant, Pipeline};
-use crate::batch::{BatchCore, HostBatch};
+use crate::batch::{BatchCore, BatchOwner, HostBatch};
 use crate::device::{Device, Shared};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -49,7 +49,7 @@ enum State {
 /// Counts as in flight until it is dropped.
 #[derive(Debug)]
 struct Flying {
-    core: Arc<BatchCore>,
+    core: BatchOwner,
     key: Key,
 }
 
@@ -74,7 +74,7 @@ impl Transfer {
         plan: Plan,
         mut grant: Grant,
     ) -> Self {
-        let core = Arc::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, &plan));
+        let core = BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, &plan));
         let transfer = Self(State::Flying(Flying { core: core.clone(), key: Key::NONE }));
         if plan.parts.is_empty() {
             core.settle();

@@ -77,13 +77,13 @@ fn a_dropped_waiter_passes_its_wake_on() {
     let mut first = task::spawn(());
     let mut second = task::spawn(());
     let (mut one, mut two) = (Ticket::default(), Ticket::default());
-    first.enter(|context, ()| admission.admit(&pipeline, 1000, &mut one, Some(context.waker()), NOW));
-    second.enter(|context, ()| admission.admit(&pipeline, 1000, &mut two, Some(context.waker()), NOW));
+    first.enter(|context, _| admission.admit(&pipeline, 1000, &mut one, Some(context.waker()), NOW));
+    second.enter(|context, _| admission.admit(&pipeline, 1000, &mut two, Some(context.waker()), NOW));
     admission.release(block);
     assert!(first.is_woken() && !second.is_woken(), "the line is woken at its head");
     admission.leave(pipeline.id(), &mut one);
     assert!(second.is_woken());
-    let decision = second.enter(|context, ()| admission.admit(&pipeline, 1000, &mut two, Some(context.waker()), NOW));
+    let decision = second.enter(|context, _| admission.admit(&pipeline, 1000, &mut two, Some(context.waker()), NOW));
     assert!(matches!(decision, Decision::Granted(_)));
 }
 
@@ -132,7 +132,7 @@ fn a_wait_is_said_after_five_seconds_and_ended_by_the_timeout() {
     let _held = grant(&admission, &pipeline, 1000).unwrap();
     let mut waiter = task::spawn(());
     let mut ticket = Ticket::default();
-    waiter.enter(|context, ()| admission.admit(&pipeline, 1000, &mut ticket, Some(context.waker()), NOW));
+    waiter.enter(|context, _| admission.admit(&pipeline, 1000, &mut ticket, Some(context.waker()), NOW));
     assert_eq!(admission.next_deadline(), Some(Duration::from_secs(5)));
     assert!(admission.overdue(Duration::from_secs(4)).is_empty());
     let said = admission.overdue(Duration::from_secs(5));

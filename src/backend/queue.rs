@@ -256,6 +256,12 @@ impl Inner {
         }
     }
 
+    /// Whether its handle is gone and all is done.
+    pub(super) fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.closed && state.ops.is_empty()
+    }
+
     /// Whether the op of that number is at the head.
     pub(super) fn head_is(&self, id: u64) -> bool {
         lock(&self.state).ops.front().is_some_and(|queued| queued.id == id)

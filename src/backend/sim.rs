@@ -1,8 +1,8 @@
 //! [`SimBackend`]: a device whose copies and tasks are done when a test says so, or fail, or never are.
 #![expect(unsafe_code, reason = "poisons blocks that are given back")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use super::queue::{Driver, Inner, Op, Queued};
 use super::{
@@ -25,7 +25,7 @@ pub(crate) struct SimBackend {
 
 #[derive(Debug, Default)]
 struct State {
-    queues: Vec<(PendingStream, Weak<Inner>)>,
+    queues: Vec<(PendingStream, Arc<Inner>)>,
     computes: usize,
     faults: Vec<(FaultPoint, usize, i32)>,
     poison: bool,
@@ -37,8 +37,7 @@ struct State {
 impl SimBackend {
     pub(crate) fn new() -> std::io::Result<Self> {
         let (copy, read) = (HostQueue::new("copy", Driver::Hand)?, HostQueue::new("read", Driver::Hand)?);
-        let queues =
-            vec![(PendingStream::Copy, Arc::downgrade(&copy.0)), (PendingStream::Read, Arc::downgrade(&read.0))];
+        let queues = vec![(PendingStream::Copy, copy.0.clone()), (PendingStream::Read, read.0.clone())];
         Ok(Self {
             streams: Streams { copy: StreamHandle::Host(copy), read: StreamHandle::Host(read) },
             state: Mutex::new(State { queues, ..State::default() }),
@@ -84,8 +83,8 @@ impl SimBackend {
 
     fn queues(&self) -> Vec<(PendingStream, Arc<Inner>)> {
         let mut state = lock(&self.state);
-        state.queues.retain(|(_, queue)| queue.strong_count() > 0);
-        state.queues.iter().filter_map(|(stream, queue)| Some((*stream, queue.upgrade()?))).collect()
+        state.queues.retain(|(_, queue)| !queue.is_over());
+        state.queues.clone()
     }
 
     /// Does all records and fulfilled waits that have become possible.
@@ -156,7 +155,7 @@ impl Backend for SimBackend {
         let mut state = lock(&self.state);
         let stream = PendingStream::Compute(state.computes);
         state.computes += 1;
-        state.queues.push((stream, Arc::downgrade(&queue.0)));
+        state.queues.push((stream, queue.0.clone()));
         Ok(StreamHandle::Host(queue))
     }
 

@@ -1,7 +1,7 @@
 //! [`BatchCore`]: what handles, transfer, reactor and leases of one batch share: its block, its groups' states, its uses.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
@@ -61,7 +61,7 @@ pub(crate) struct Field {
     pub(crate) group: Option<usize>,
 }
 
-/// One batch on the device. Dropped when the last handle, lease and pending copy are gone; then its block goes to limbo.
+/// One batch on the device.
 #[derive(Debug)]
 pub(crate) struct BatchCore {
     pub(crate) device: Arc<Shared>,
@@ -72,7 +72,12 @@ pub(crate) struct BatchCore {
     groups: SmallVec<[Group; 2]>,
     /// Groups that have not arrived.
     remaining: AtomicUsize,
-    block: OnceLock<Block>,
+    /// Where the block begins; null until it is there.
+    base: AtomicPtr<u8>,
+    /// Taken out when the last owner is gone.
+    block: Mutex<Option<Block>>,
+    /// How many owners there are; see `owner.rs`.
+    pub(super) owners: AtomicUsize,
     failure: OnceLock<Error>,
     over: Flag,
     /// A copy of it was enqueued.
@@ -102,7 +107,9 @@ impl BatchCore {
             fields: batch.fields().iter().enumerate().map(field).collect(),
             groups: (0..plan.group_count).map(group).collect(),
             remaining: AtomicUsize::new(plan.group_count),
-            block: OnceLock::new(),
+            base: AtomicPtr::new(std::ptr::null_mut()),
+            block: Mutex::new(None),
+            owners: AtomicUsize::new(0),
             failure: OnceLock::new(),
             over: Flag::default(),
             begun: Flag::default(),
@@ -118,18 +125,19 @@ impl BatchCore {
 
     /// Gives the batch its block. Once.
     pub(crate) fn set_block(&self, block: Block) {
-        if let Err(second) = self.block.set(block) {
-            self.device.release(second);
-        }
+        let ptr = block.memory.ptr;
+        *lock(&self.block) = Some(block);
+        self.base.store(ptr, Ordering::Release);
     }
 
     pub(crate) fn has_block(&self) -> bool {
-        self.block.get().is_some()
+        !self.base.load(Ordering::Acquire).is_null()
     }
 
     /// The address of a byte of the image. Null where the batch has no bytes.
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
-        self.block.get().map_or(std::ptr::null_mut(), |block| block.memory.ptr.wrapping_add(offset))
+        let base = self.base.load(Ordering::Acquire);
+        if base.is_null() { base } else { base.wrapping_add(offset) }
     }
 
     pub(crate) fn state(&self, group: Option<usize>) -> GroupState {
@@ -255,20 +263,25 @@ impl BatchCore {
     }
 }
 
+impl BatchCore {
+    /// The last owner is gone: the block goes to limbo, or nowhere.
+    pub(super) fn retire(&self) {
+        let Some(block) = lock(&self.block).take() else { return };
+        let usage = std::mem::take(&mut *lock(&self.usage));
+        if self.quarantined.is_up() {
+            self.device.quarantine(block);
+        } else {
+            self.device.limbo.retire(&self.device, block, usage.into_events());
+        }
+    }
+}
+
 impl Drop for BatchCore {
     fn drop(&mut self) {
-        let device = &self.device;
         for group in &mut self.groups {
             if let Some(event) = group.event.take() {
-                device.events.put(event);
+                self.device.events.put(event);
             }
-        }
-        let usage = std::mem::take(self.usage.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner));
-        let Some(block) = self.block.take() else { return };
-        if self.quarantined.is_up() {
-            device.quarantine(block);
-        } else {
-            device.limbo.retire(device, block, usage.into_events());
         }
     }
 }

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::core::{BatchCore, Field, GroupState};
-use super::{Cursor, HostBatch};
+use super::core::{Field, GroupState};
+use super::{BatchOwner, Cursor, HostBatch};
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::lease::{Lease, LeaseStream};
@@ -22,13 +22,13 @@ use crate::sync::lock;
 /// all work queued on leases is done.
 #[derive(Clone, Debug)]
 pub struct DeviceBatch {
-    core: Arc<BatchCore>,
+    core: BatchOwner,
     /// The fields that this handle shows; all if `None`.
     shown: Option<Arc<[usize]>>,
 }
 
 impl DeviceBatch {
-    pub(crate) const fn new(core: Arc<BatchCore>) -> Self {
+    pub(crate) const fn new(core: BatchOwner) -> Self {
         Self { core, shown: None }
     }
 
@@ -124,7 +124,7 @@ impl DeviceBatch {
 }
 
 /// Reads a field back, after its arrival and all that ended leases wrote.
-fn read_field(core: &Arc<BatchCore>, place: usize) -> Result<Arc<ReadCore>> {
+fn read_field(core: &BatchOwner, place: usize) -> Result<Arc<ReadCore>> {
     let device = &core.device;
     device.check()?;
     let field = &core.fields[place];
@@ -159,7 +159,7 @@ fn read_field(core: &Arc<BatchCore>, place: usize) -> Result<Arc<ReadCore>> {
 /// One array in device memory; keeps its batch's memory in use.
 #[derive(Clone, Debug)]
 pub struct DeviceArray {
-    core: Arc<BatchCore>,
+    core: BatchOwner,
     place: usize,
 }
 
@@ -247,7 +247,7 @@ impl DeviceArray {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready {
-    core: Arc<BatchCore>,
+    core: BatchOwner,
     place: usize,
     key: Key,
 }

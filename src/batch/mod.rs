@@ -6,10 +6,12 @@ mod device;
 mod host;
 mod into;
 mod macros;
+mod owner;
 mod usage;
 mod view;
 
 pub(crate) use self::core::{BatchCore, GroupState};
+pub(crate) use self::owner::BatchOwner;
 pub use array::HostArray;
 pub(crate) use array::Step;
 pub use device::{DeviceArray, DeviceBatch, Ready};

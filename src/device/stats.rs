@@ -55,6 +55,13 @@ pub struct Stats {
     pub pipelines: Vec<PipelineStats>,
 }
 
+impl Stats {
+    /// The row of a pipeline name.
+    pub fn pipeline(&self, name: &str) -> Option<&PipelineStats> {
+        self.pipelines.iter().find(|row| row.name == name)
+    }
+}
+
 /// What the pipelines of one name have done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

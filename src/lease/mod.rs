@@ -5,7 +5,6 @@ mod slice;
 mod stream;
 mod view;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 pub use fields::{Fields, FieldsMut};
@@ -14,7 +13,7 @@ pub use stream::{ComputeStream, HostStream, HostTask, LeaseStream};
 pub use view::{HostView, View, ViewMut};
 
 use crate::backend::StreamHandle;
-use crate::batch::{BatchCore, GroupState};
+use crate::batch::{BatchOwner, GroupState};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::reactor::until;
@@ -28,7 +27,7 @@ use crate::sync::lock;
 /// is forgotten (`mem::forget`) keeps the memory for ever.
 #[derive(Debug)]
 pub struct Lease<S: LeaseStream> {
-    core: Arc<BatchCore>,
+    core: BatchOwner,
     stream: S,
     handle: StreamHandle,
     /// Groups that the stream is ordered after, a bit each.
@@ -45,7 +44,7 @@ const BEHIND_WRITERS: u8 = 1;
 const BEHIND_ALL: u8 = 2;
 
 impl<S: LeaseStream> Lease<S> {
-    pub(crate) fn new(core: Arc<BatchCore>, stream: &S) -> Result<Self> {
+    pub(crate) fn new(core: BatchOwner, stream: &S) -> Result<Self> {
         core.device.check()?;
         if let Some(error) = core.failure() {
             return Err(error.clone());
@@ -214,7 +213,7 @@ impl<S: LeaseStream> Lease<S> {
             self.come_after_group(group)?;
         }
         self.used.store(true, Ordering::Release);
-        Ok(Fields::new(self.core.clone(), self.waited.load(Ordering::Acquire)))
+        Ok(Fields::new(self.core.core(), self.waited.load(Ordering::Acquire)))
     }
 
     /// Ends it: the memory comes back when the work that is queued on the stream is done.

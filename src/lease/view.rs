@@ -84,7 +84,7 @@ fn first<T: Element>(core: &BatchCore, place: usize) -> *mut T {
 pub(super) fn array<'a, T: Element, U>(core: &BatchCore, place: usize, _user: &'a U) -> ArrayViewD<'a, T> {
     let shape = IxDyn(&core.fields[place].shape);
     // SAFETY: the block is host memory, aligned to 256 bytes and initialised, and holds the field's elements, whose type
-    // the caller checked. Invariant 3 keeps it while `_user`, which owns the batch, is borrowed; nobody writes meanwhile:
+    // the caller checked. Invariant 3 keeps it until the work that runs now is done, or a `HostView` borrows an owner; nobody writes meanwhile:
     // writers need the only lease and are ordered against this by their stream.
     unsafe { ArrayView::from_shape_ptr(shape, first::<T>(core, place).cast_const()) }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::HostArray;
 use crate::admission::MOST_OPERATIONS;
 use crate::backend::{Event, StreamHandle};
-use crate::batch::BatchCore;
+use crate::batch::BatchOwner;
 use crate::device::Shared;
 use crate::error::{Error, Result};
 use crate::readback::ReadCore;
@@ -24,9 +24,9 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) enum Done {
     /// A chunk of a group, not its last.
-    Chunk(Arc<BatchCore>, Event),
+    Chunk(BatchOwner, Event),
     /// The last chunk of a group; the event is the group's.
-    Group(Arc<BatchCore>, usize),
+    Group(BatchOwner, usize),
     /// A read-back.
     Read(Arc<ReadCore>, Event),
 }
@@ -116,12 +116,8 @@ impl Held {
 }
 
 /// Lets go of a batch; if nobody else has it, what the user put into it is dropped on a staging thread.
-fn drop_later(device: &Shared, core: Arc<BatchCore>) {
-    if core.meta.is_none() {
-        return;
-    }
-    if let Some(core) = Arc::into_inner(core) {
-        let core = Box::new(core);
+fn drop_later(device: &Shared, core: BatchOwner) {
+    if core.meta.is_some() && core.is_last() {
         device.engine.run(Box::new(move || drop(core)));
     }
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::admission::Block;
 use crate::backend::{Copy, Direction, Event, StreamHandle};
-use crate::batch::{BatchCore, Name};
+use crate::batch::{BatchOwner, Name};
 use crate::device::Shared;
 use crate::dtype::{Dtype, Element};
 use crate::error::Result;
@@ -22,7 +22,7 @@ use crate::{HostArray, PinnedArray};
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// A field of a batch.
-    Field(Arc<BatchCore>, usize),
+    Field(BatchOwner, usize),
     /// A block of ours that holds a copy of the user's memory.
     Block(Block),
     /// The copy was enqueued by who made this.

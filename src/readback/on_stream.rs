@@ -10,7 +10,7 @@ use smallvec::smallvec;
 use super::{Origin, ReadCore};
 use crate::admission::{Block, Decision, Ticket};
 use crate::backend::{Copy, Direction, StreamHandle};
-use crate::batch::{BatchCore, Name};
+use crate::batch::{BatchCore, BatchOwner, Name};
 use crate::device::Shared;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result, Returned};
@@ -170,7 +170,7 @@ impl Source for FieldSource<'_> {
 }
 
 /// Reads a field on the stream of the lease that writes to it.
-pub(crate) fn read_field(core: &Arc<BatchCore>, place: usize, stream: &StreamHandle) -> Result<Arc<ReadCore>> {
+pub(crate) fn read_field(core: &BatchOwner, place: usize, stream: &StreamHandle) -> Result<Arc<ReadCore>> {
     let field = &core.fields[place];
     let layout = (field.dtype, field.shape.to_vec(), field.bytes);
     let room = try_room(&core.device, field.bytes)?;

@@ -10,7 +10,7 @@ use super::lane::{Chunk, Lane, StagedBatch, Work};
 use super::{Ring, Segment, send};
 use crate::admission::{Block, Grant, MOST_OPERATIONS};
 use crate::backend::{Fault, Memory, Space};
-use crate::batch::{BatchCore, HostBatch};
+use crate::batch::{BatchOwner, HostBatch};
 use crate::device::{Shared, free_all};
 use crate::error::{Error, Result, Returned};
 use crate::plan::Plan;
@@ -113,7 +113,7 @@ impl Engine {
     /// Stages a small batch here if nothing of its pipeline is on its way through the threads and there is room.
     ///
     /// Answers whether it did; if so, with what came of it.
-    pub(crate) fn try_inline(&self, core: &Arc<BatchCore>, batch: &HostBatch, plan: &Plan) -> Option<Result<()>> {
+    pub(crate) fn try_inline(&self, core: &BatchOwner, batch: &HostBatch, plan: &Plan) -> Option<Result<()>> {
         if core.device.copies.load(Ordering::Acquire) >= MOST_OPERATIONS {
             return None;
         }

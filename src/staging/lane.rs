@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 
 use super::{Ring, Segment};
 use crate::admission::{Grant, MOST_OPERATIONS};
-use crate::batch::{BatchCore, HostBatch};
+use crate::batch::{BatchOwner, HostBatch};
 use crate::plan::{Plan, Way};
 use crate::sync::Mutex;
 
 /// A batch on its way through the threads.
 #[derive(Debug)]
 pub(crate) struct StagedBatch {
-    pub(crate) core: Arc<BatchCore>,
+    pub(crate) core: BatchOwner,
     pub(crate) batch: HostBatch,
     pub(crate) plan: Plan,
     /// What admission gave, until the block is there.

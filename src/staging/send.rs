@@ -1,14 +1,13 @@
 //! Enqueues filled chunks and direct parts, records their events, and hands both to the reactor.
 #![expect(unsafe_code, reason = "copies are enqueued by address")]
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::lane::StagedBatch;
 use super::{Segment, gather};
 use crate::HostArray;
 use crate::backend::{Copy, Direction};
-use crate::batch::{BatchCore, HostBatch};
+use crate::batch::{BatchOwner, HostBatch};
 use crate::error::Result;
 use crate::plan::{Plan, Way};
 use crate::reactor::{Done, Entry, Held};
@@ -45,7 +44,7 @@ pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: us
 }
 
 /// Enqueues a piece and records behind it. On an error nothing of it is pending, or its block is quarantined.
-pub(super) fn send(core: &Arc<BatchCore>, piece: Piece<'_>) -> Result<()> {
+pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let device = &core.device;
     let part = &piece.plan.parts[piece.part];
     let bytes = piece.end - piece.start;
@@ -88,7 +87,7 @@ pub(super) fn send(core: &Arc<BatchCore>, piece: Piece<'_>) -> Result<()> {
 ///
 /// `segment` holds all of its staged parts, one behind the other.
 pub(super) fn send_inline(
-    core: &Arc<BatchCore>,
+    core: &BatchOwner,
     batch: &HostBatch,
     plan: &Plan,
     mut segment: Option<Segment>,

@@ -1,0 +1,188 @@
+//! Dropping, aborting and forgetting at every moment (invariants 1, 3 and 8).
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use inflight::{HostArray, HostBatch};
+use tokio_test::{assert_pending, task};
+
+use crate::bed::{by_hand, elements, eventually, host_stream, on_each, pattern};
+
+/// A source that tells whether it is still kept.
+struct Source(Vec<u8>, #[expect(dead_code, reason = "counted")] Arc<()>);
+
+impl AsRef<[u8]> for Source {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+async fn registered(device: &inflight::Device, bytes: usize) -> (inflight::Registered, Arc<()>) {
+    let kept = Arc::new(());
+    let array = HostArray::from_owner::<u8>(Source(pattern(0, bytes), kept.clone()), bytes).unwrap();
+    (device.register(array).await.unwrap(), kept)
+}
+
+#[test]
+fn invariant_01_dropping_in_flight_keeps_both_ends_until_complete_b03_b11() {
+    for bytes in [64, 4096, 256 * 1024 + 1, 4 << 20] {
+        let sim = by_hand(64 << 20);
+        let (source, kept) = registered(sim.device(), bytes).now_or_never().unwrap();
+        let transfer = sim.device().try_transfer(("x", source)).unwrap();
+        assert_eq!(sim.pending().len(), 1, "something is in flight");
+        drop(transfer);
+        assert_eq!(Arc::strong_count(&kept), 2, "the copy still reads the source");
+        let used = sim.device().stats().device_used;
+        assert!(used >= bytes, "and still writes the block");
+        sim.complete_all();
+        assert_eq!(Arc::strong_count(&kept), 1);
+        assert_eq!(sim.device().stats().device_used, 0);
+    }
+}
+
+#[test]
+fn invariant_01_forgetting_leaks_at_worst_and_stays_counted_b33() {
+    let sim = by_hand(64 << 20);
+    let (source, kept) = registered(sim.device(), 4096).now_or_never().unwrap();
+    let mut transfer = task::spawn(sim.device().try_transfer(("x", source)).unwrap());
+    assert_pending!(transfer.poll());
+    std::mem::forget(transfer);
+    assert_eq!(Arc::strong_count(&kept), 2);
+    sim.complete_all();
+    assert_eq!(Arc::strong_count(&kept), 1, "the copy is done with the source");
+    assert_eq!(sim.device().stats().device_used, 4096, "the forgotten batch keeps its block");
+}
+
+#[test]
+fn invariant_01_dropping_at_each_state_gives_everything_back_b32_b35() {
+    for state in 0..5 {
+        let sim = by_hand(1 << 20);
+        sim.hold_staging(state < 2);
+        let batch = HostBatch::new().with("a", vec![1_u8; 100_000]).with("b", vec![2_u8; 100_000]);
+        let mut transfer = task::spawn(sim.device().try_transfer(batch).unwrap());
+        if state > 0 {
+            assert_pending!(transfer.poll());
+        }
+        if state >= 2 {
+            assert_eq!(sim.pending().len(), 2);
+        }
+        if state >= 3 {
+            assert!(sim.complete_field("a"));
+        }
+        if state >= 4 {
+            assert!(sim.complete_field("b"));
+        }
+        drop(transfer);
+        assert_eq!(sim.device().stats().device_used > 0, state < 4, "state {state}");
+        sim.hold_staging(false);
+        sim.complete_all();
+        let stats = sim.device().stats();
+        assert_eq!((stats.device_used, stats.operations, stats.limbo_blocks), (0, 0, 0), "state {state}");
+        assert!(sim.device().drain().now_or_never().unwrap().is_ok());
+    }
+}
+
+#[test]
+fn invariant_03_a_block_is_reused_only_after_the_work_of_its_leases_b13_b29() {
+    let sim = by_hand(64 << 20);
+    let stream = host_stream(sim.device());
+    let send = |byte: u8| {
+        let transfer = sim.device().try_transfer(("x", vec![byte; 4096])).unwrap();
+        sim.complete_next();
+        transfer.now_or_never().unwrap().unwrap()
+    };
+    let first = send(1);
+    let lease = first.on(&stream).unwrap();
+    let seen = lease.run(|fields| Ok(fields.view::<u8>("x")?.to_owned()));
+    lease.end().unwrap();
+    drop(first);
+    assert_eq!(sim.device().stats().limbo_blocks, 1, "its work is queued and not done");
+    let second = send_and_keep_task(&sim, 2);
+    assert_eq!(sim.device().stats().device_used, 8192, "the next batch has a block of its own");
+    sim.complete_all();
+    assert!(seen.now_or_never().unwrap().unwrap().iter().all(|byte| *byte == 1), "poison or the next batch was seen");
+    let stats = sim.device().stats();
+    assert_eq!((stats.limbo_blocks, stats.device_idle), (0, 4096), "now it may be used again");
+    drop(second);
+}
+
+fn send_and_keep_task(sim: &inflight::sim::Simulator, byte: u8) -> inflight::DeviceBatch {
+    let transfer = sim.device().try_transfer(("x", vec![byte; 4096])).unwrap();
+    assert!(sim.complete_field("x"));
+    transfer.now_or_never().unwrap().unwrap()
+}
+
+#[test]
+fn invariant_03_a_forgotten_lease_leaks_its_block() {
+    let sim = by_hand(64 << 20);
+    let stream = host_stream(sim.device());
+    let batch = send_and_keep_task(&sim, 1);
+    std::mem::forget(batch.on(&stream).unwrap());
+    drop(batch);
+    sim.complete_all();
+    assert_eq!(sim.device().stats().device_used, 4096);
+}
+
+#[test]
+fn invariant_03_a_lease_that_took_no_view_records_nothing() {
+    let sim = by_hand(64 << 20);
+    let stream = host_stream(sim.device());
+    let batch = send_and_keep_task(&sim, 1);
+    let before = sim.counters();
+    batch.on(&stream).unwrap().end().unwrap();
+    drop(batch.on(&stream).unwrap());
+    assert_eq!(sim.counters(), before, "no driver call at all");
+}
+
+#[test]
+fn invariant_08_a_drop_never_waits_b34() {
+    // Nothing on a simulated device gets done by itself: a drop that waited would never return.
+    let sim = by_hand(64 << 20);
+    let stream = host_stream(sim.device());
+    let batch = send_and_keep_task(&sim, 1);
+    let lease = batch.on(&stream).unwrap();
+    drop(lease.run(|_| Ok(())));
+    let read = batch.read_back();
+    drop((lease, read, batch, stream));
+    drop(sim.device().try_transfer(("x", vec![2_u8; 4096])).unwrap());
+    let pending = sim.pending().len();
+    assert_eq!(pending, 3);
+    sim.complete_all();
+    assert_eq!(sim.device().stats().device_used, 0);
+}
+
+#[test]
+fn a_thousand_transfers_dropped_at_random_moments_come_back_clean_b35() {
+    on_each(
+        |builder| builder.memory_bytes(1 << 20).staging_bytes(64 << 10),
+        |bed| async move {
+            for n in 0..1000_usize {
+                let bytes = [64, 4096, 70_000, 200_000][n % 4];
+                let Ok(transfer) = bed.device.try_transfer(("x", pattern(n, bytes))) else { continue };
+                match n % 3 {
+                    0 => drop(transfer),
+                    1 => drop(transfer.early().now_or_never()),
+                    _ => {
+                        let batch = transfer.await.unwrap();
+                        assert_eq!(elements(&batch.field("x").unwrap().as_host::<u8>().unwrap()), pattern(n, bytes));
+                    }
+                }
+            }
+            bed.device.drain().await.unwrap();
+            eventually("all memory is back", || bed.device.stats().device_used == 0);
+        },
+    );
+}
+
+#[test]
+fn dropping_the_device_first_loses_nothing_b37() {
+    let sim = by_hand(64 << 20);
+    let transfers: Vec<_> = (0..3_u8).map(|n| sim.device().try_transfer(("x", vec![n; 4096])).unwrap()).collect();
+    let driver = sim.clone();
+    drop(sim);
+    driver.complete_all();
+    for (n, transfer) in transfers.into_iter().enumerate() {
+        let batch = transfer.now_or_never().unwrap().unwrap();
+        assert!(batch.field("x").unwrap().as_host::<u8>().unwrap().iter().all(|byte| usize::from(*byte) == n));
+    }
+}
