@@ -152,6 +152,7 @@ impl Simulator {
 
     /// What waits for a hand, oldest first.
     pub fn pending(&self) -> Vec<Pending> {
+        self.backend.settle();
         self.device.turn();
         self.backend.pending()
     }

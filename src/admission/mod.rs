@@ -121,7 +121,7 @@ impl Admission {
     /// A holder of memory that is no pipeline: it keeps no floor.
     pub(crate) fn open_without_floor(&self, name: &'static str) -> Arc<Pipeline> {
         let pipeline = self.open();
-        pipeline.name(Name::Borrowed(name));
+        pipeline.name(Name::new_static(name));
         if let Some(row) = lock(&self.state).rows.get_mut(&pipeline.id()) {
             row.live = false;
             row.permanent = true;

@@ -25,7 +25,7 @@ impl LinkModel {
     pub(super) fn time(&self, bytes: usize) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "a model needs no more than 53 bits")]
         let seconds = bytes as f64 / self.bytes_per_second;
-        self.latency + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
+        self.latency.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
     }
 }
 

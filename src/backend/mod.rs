@@ -10,6 +10,8 @@ pub(crate) mod host;
 pub(crate) mod os;
 pub(crate) mod queue;
 pub(crate) mod sim;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use event::{Event, HostEvent};
 pub(crate) use queue::HostQueue;

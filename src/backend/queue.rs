@@ -1,19 +1,22 @@
-//! [`HostQueue`]: a stream without hardware, a queue of work that is done in order, by a thread or by a test.
+//! [`HostQueue`]: a stream without hardware, a queue of work that is done in order.
+//!
+//! What enqueues is here; the thread that does the work is in `worker.rs`, what a test does with a queue in `hand.rs`.
 #![expect(unsafe_code, reason = "copies bytes between addresses")]
 
+mod hand;
+mod worker;
+
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use super::host::LinkModel;
-use super::{Copy, HostEvent, os};
+use super::{Copy, HostEvent};
 use crate::sync::{Condvar, Mutex, lock};
 
 /// A copy up to this size is done by the caller if the queue is idle: handing it to a thread costs more.
 const EAGER: usize = 64 << 10;
-/// How often the thread looks for more before it parks: a few microseconds.
-const LOOKS: usize = 100;
 
 /// Work that a compute stream runs.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -94,7 +97,7 @@ impl HostQueue {
         });
         if let Driver::Thread { link, .. } = driver {
             let queue = inner.clone();
-            std::thread::Builder::new().name(name.to_owned()).spawn(move || queue.run(link))?;
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || queue.work(link))?;
         }
         Ok(Arc::new(Self(inner)))
     }
@@ -132,7 +135,8 @@ impl HostQueue {
 
     /// Enqueues work; always done by the thread, or when the test says so.
     pub(crate) fn launch(&self, task: Task, label: &str, bytes: usize) {
-        self.0.push(Op::Task(task), vec![label.to_owned()], bytes);
+        let watched = matches!(self.0.driver, Driver::Hand);
+        self.0.push(Op::Task(task), if watched { vec![label.to_owned()] } else { Vec::new() }, bytes);
     }
 }
 
@@ -140,6 +144,14 @@ impl Drop for HostQueue {
     fn drop(&mut self) {
         lock(&self.0.state).closed = true;
         self.0.wake.notify_one();
+    }
+}
+
+/// Runs work. A panic that comes as far as this, from a waker or the drop of a result that nobody takes, must not end the
+/// stream: what is queued behind it would never be done.
+fn run(task: Task) {
+    if catch_unwind(AssertUnwindSafe(task)).is_err() {
+        tracing::error!("work on a compute stream panicked after its result was told");
     }
 }
 
@@ -152,7 +164,7 @@ fn perform(copy: &Copy) {
 
 impl Inner {
     /// Becomes the one who works on the queue, if it is empty and nobody does.
-    fn claim(&self) -> bool {
+    pub(super) fn claim(&self) -> bool {
         let mut state = lock(&self.state);
         if state.busy || !state.ops.is_empty() {
             return false;
@@ -161,7 +173,8 @@ impl Inner {
         true
     }
 
-    fn unclaim(&self) {
+    /// What was claimed is done.
+    pub(super) fn unclaim(&self) {
         let mut state = lock(&self.state);
         state.busy = false;
         if !state.ops.is_empty() && state.parked {
@@ -182,132 +195,5 @@ impl Inner {
         if state.parked {
             self.wake.notify_one();
         }
-    }
-
-    /// The queue's thread.
-    fn run(&self, link: Option<LinkModel>) {
-        os::sleep_exactly();
-        while let Some(queued) = self.next() {
-            match queued.op {
-                Op::Copy(copy) => {
-                    if let Some(link) = link {
-                        sleep_until(Instant::now() + link.time(copy.bytes));
-                    }
-                    perform(&copy);
-                }
-                Op::Record(event, number) => event.fire(number, 0),
-                Op::Wait(event, number) => event.block_until(number),
-                Op::Task(task) => task(),
-            }
-        }
-    }
-
-    /// The next op, when there is one; nothing when the handle is gone and all is done.
-    fn next(&self) -> Option<Queued> {
-        lock(&self.state).busy = false;
-        for _ in 0..LOOKS {
-            if self.filled.load(Ordering::Acquire) {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let mut state = lock(&self.state);
-        loop {
-            if !state.busy {
-                if let Some(queued) = state.ops.pop_front() {
-                    state.busy = true;
-                    if state.ops.is_empty() {
-                        self.filled.store(false, Ordering::Release);
-                    }
-                    return Some(queued);
-                }
-                if state.closed {
-                    return None;
-                }
-            }
-            state.parked = true;
-            state = self.wake.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
-            state.parked = false;
-        }
-    }
-
-    /// Does the records and the fulfilled waits at the head, for a queue driven by hand. Answers whether there were any.
-    pub(super) fn settle(&self) -> bool {
-        let mut moved = false;
-        loop {
-            let ready = {
-                let mut state = lock(&self.state);
-                let goes = match state.ops.front().map(|queued| &queued.op) {
-                    Some(Op::Record(..)) => true,
-                    Some(Op::Wait(event, number)) => event.has_fired(*number),
-                    _ => false,
-                };
-                if !goes {
-                    return moved;
-                }
-                let code = state.code;
-                state.ops.pop_front().map(|queued| (queued, code))
-            };
-            moved = true;
-            if let Some((Queued { op: Op::Record(event, number), .. }, code)) = ready {
-                lock(&self.state).code = 0;
-                event.fire(number, code);
-            }
-        }
-    }
-
-    /// Whether its handle is gone and all is done.
-    pub(super) fn is_over(&self) -> bool {
-        let state = lock(&self.state);
-        state.closed && state.ops.is_empty()
-    }
-
-    /// Whether the op of that number is at the head.
-    pub(super) fn head_is(&self, id: u64) -> bool {
-        lock(&self.state).ops.front().is_some_and(|queued| queued.id == id)
-    }
-
-    /// Takes the op of that number from the head; what is recorded next fires with `code`. For a queue driven by hand.
-    pub(super) fn complete(&self, id: u64, code: i32) -> Option<Queued> {
-        let mut state = lock(&self.state);
-        if state.ops.front()?.id != id {
-            return None;
-        }
-        if code != 0 {
-            state.code = code;
-        }
-        state.ops.pop_front()
-    }
-
-    /// Shows what waits for a hand, and whether it is at the head.
-    pub(super) fn pending(&self, mut see: impl FnMut(&Queued, bool)) {
-        let state = lock(&self.state);
-        for (place, queued) in state.ops.iter().enumerate() {
-            if matches!(queued.op, Op::Copy(_) | Op::Task(_)) {
-                see(queued, place == 0);
-            }
-        }
-    }
-}
-
-impl Queued {
-    /// Does it: moves the bytes, runs the task.
-    pub(super) fn perform(self) {
-        match self.op {
-            Op::Copy(copy) => perform(&copy),
-            Op::Task(task) => task(),
-            Op::Record(..) | Op::Wait(..) => {}
-        }
-    }
-}
-
-/// Sleeps; the thread's timer slack is small.
-fn sleep_until(end: Instant) {
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left == Duration::ZERO {
-            return;
-        }
-        std::thread::park_timeout(left);
     }
 }

@@ -68,7 +68,7 @@ impl SimBackend {
         }
         for (of, left, _) in &mut state.faults {
             if *of == point {
-                *left -= 1;
+                *left = left.saturating_sub(1);
             }
         }
         let Some(place) = state.faults.iter().position(|(of, left, _)| *of == point && *left == 0) else {
@@ -88,7 +88,9 @@ impl SimBackend {
     }
 
     /// Does all records and fulfilled waits that have become possible.
-    fn settle(&self) {
+    ///
+    /// Every call that changes a queue does; a stream with a thread of its own can fulfil a wait at any other moment.
+    pub(crate) fn settle(&self) {
         let queues = self.queues();
         while queues.iter().fold(false, |moved, (_, queue)| queue.settle() || moved) {}
     }
@@ -110,18 +112,22 @@ impl SimBackend {
     /// Completes the op of that id if it is at the head of its stream, with a code other than 0 by failing.
     pub(crate) fn complete(&self, id: u64, mut code: i32) -> bool {
         let Some((_, queue)) = self.queues().into_iter().find(|(_, queue)| queue.head_is(id)) else { return false };
+        let Some(queued) = queue.begin(id) else { return false };
         if code == 0
             && let Err(fault) = self.meet(FaultPoint::Complete, "completion")
         {
             code = fault.code;
         }
-        let Some(queued) = queue.complete(id, code) else { return false };
         if code == 0 {
             self.count_done(&queued);
             queued.perform();
-        } else if Fault::new(code, "completion").severity() == Severity::Lost {
-            lock(&self.state).lost = code;
+        } else {
+            if Fault::new(code, "completion").severity() == Severity::Lost {
+                lock(&self.state).lost = code;
+            }
+            drop(queued);
         }
+        queue.finish(code);
         self.settle();
         true
     }

@@ -12,12 +12,12 @@ use crate::memory::HostBytes;
 use crate::staging::gather;
 use crate::staging::pinned::byte_len;
 
-/// How to get from one index of an axis to another.
+/// How to get from an axis' first index to another. The first is always where the array begins.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// So many elements further for each index.
     Strided(isize),
-    /// At so many elements from the base, for each index.
+    /// So many elements from the first index, for each; for places that no one stride walks, so of two or more.
     Indexed(Arc<[isize]>),
 }
 
@@ -183,7 +183,7 @@ impl HostArray {
         let mut expected = 1;
         for (len, step) in self.shape.iter().zip(&self.steps).rev() {
             match step {
-                // The one index of an axis of length 1 is at the base, whatever its stride.
+                // The one index of an axis of length 1 is where the array begins, whatever its stride.
                 _ if *len == 1 => {}
                 Step::Strided(stride) if *stride == expected => {}
                 _ => return None,

@@ -43,15 +43,15 @@ impl HostBatch {
 
     /// Adds an array. Two of one name make the transfer fail.
     #[must_use]
-    pub fn with(mut self, name: impl Into<std::borrow::Cow<'static, str>>, array: impl Into<HostArray>) -> Self {
-        self.fields.push((name.into(), array.into()));
+    pub fn with(mut self, name: impl AsRef<str>, array: impl Into<HostArray>) -> Self {
+        self.fields.push((Name::new(name), array.into()));
         self
     }
 
     /// A batch of the arrays of an iterator.
     pub fn from_fields<N, A>(fields: impl IntoIterator<Item = (N, A)>) -> Self
     where
-        N: Into<std::borrow::Cow<'static, str>>,
+        N: AsRef<str>,
         A: Into<HostArray>,
     {
         fields.into_iter().fold(Self::new(), |batch, (name, array)| batch.with(name, array))

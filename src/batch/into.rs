@@ -1,6 +1,6 @@
 //! What becomes a batch: pairs of names and arrays, and with [`IntoBatch`] the items of a source, fallible or not.
 
-use super::{HostArray, HostBatch, Name};
+use super::{HostArray, HostBatch};
 use crate::error::{BoxError, Error, Result};
 
 /// An item of a source: anything that becomes a [`HostBatch`], or a `Result` of that.
@@ -29,7 +29,7 @@ impl<T: Into<HostBatch>, E: Into<BoxError>> IntoBatch for Result<T, E> {
 
 macro_rules! from_pairs {
     ($($name:ident $array:ident),*) => {
-        impl<$($name: Into<Name>, $array: Into<HostArray>),*> From<($(($name, $array),)*)> for HostBatch {
+        impl<$($name: AsRef<str>, $array: Into<HostArray>),*> From<($(($name, $array),)*)> for HostBatch {
             fn from(pairs: ($(($name, $array),)*)) -> Self {
                 #[expect(non_snake_case, reason = "the names of the type parameters serve as variables")]
                 let ($(($name, $array),)*) = pairs;
@@ -39,7 +39,7 @@ macro_rules! from_pairs {
     };
 }
 
-impl<N: Into<Name>, A: Into<HostArray>> From<(N, A)> for HostBatch {
+impl<N: AsRef<str>, A: Into<HostArray>> From<(N, A)> for HostBatch {
     fn from((name, array): (N, A)) -> Self {
         Self::new().with(name, array)
     }

@@ -18,5 +18,5 @@ pub use device::{DeviceArray, DeviceBatch, Ready};
 pub use host::{Cursor, HostBatch};
 pub use into::IntoBatch;
 
-/// A field's name.
-pub(crate) type Name = std::borrow::Cow<'static, str>;
+/// A field's name: short ones lie in place, and no lifetime is tied to them.
+pub(crate) type Name = smol_str::SmolStr;

@@ -1,7 +1,5 @@
 //! Views of a [`HostArray`]: which elements, in which order, as which type. Nothing is copied until the array is staged.
 
-use std::sync::Arc;
-
 use ndarray::SliceInfoElem;
 use smallvec::SmallVec;
 
@@ -24,12 +22,12 @@ impl HostArray {
         if let Some(index) = indices.iter().find(|index| **index >= len) {
             return Err(Error::IndexOutOfRange { axis: 0, index: signed(*index), len });
         }
-        let table: Arc<[isize]> = indices.iter().map(|index| self.steps[0].at(*index)).collect();
         let mut view = self.clone();
         view.shape[0] = indices.len();
-        view.steps[0] = Step::Indexed(table);
         byte_len(&view.shape, view.dtype())?;
-        Ok(view)
+        let (moved, step) = Step::through(indices.len(), |nth| self.steps[0].at(indices[nth]));
+        view.steps[0] = step;
+        Ok(view.moved(moved))
     }
 
     /// The elements that [`ndarray::s!`] picks: ranges with steps, negative ones too, single indices, new axes.
@@ -70,10 +68,15 @@ impl HostArray {
             }
             axis += 1;
         }
-        if !view.is_empty() {
-            view.bytes = view.bytes.moved(offset * signed(self.stored.size()));
+        Ok(view.moved(offset))
+    }
+
+    /// Begins so many elements further on, or back. Without elements it stays: its memory may hold none.
+    fn moved(mut self, elements: isize) -> Self {
+        if elements != 0 && !self.is_empty() {
+            self.bytes = self.bytes.moved(elements * signed(self.stored.size()));
         }
-        Ok(view)
+        self
     }
 
     /// The axes in another order: axis `i` of the view is axis `axes[i]` of the array.
@@ -97,7 +100,8 @@ impl HostArray {
     /// The elements as another type, converted when the array is staged.
     ///
     /// As Rust's `as` does it: integers wrap, floats saturate in integers and NaN becomes 0. To `f16` and `bf16` it rounds
-    /// to nearest even; to `bool`, whatever is not 0 is true. Casts of casts are done one after the other.
+    /// to nearest even, once, and NaN stays NaN; integers go by way of `f64`. To `bool`, whatever is not 0 is true. Casts of
+    /// casts are done one after the other.
     pub fn cast<T: Element>(&self) -> Self {
         self.cast_to(T::DTYPE)
     }
@@ -112,7 +116,7 @@ impl HostArray {
 }
 
 impl Step {
-    /// Elements from the base to an index.
+    /// Elements from the first index to another.
     pub(crate) fn at(&self, index: usize) -> isize {
         match self {
             Self::Strided(stride) => stride * signed(index),
@@ -120,17 +124,27 @@ impl Step {
         }
     }
 
-    /// Every `step`-th index from `first` on: how far the base moves, and the step from there.
+    /// Every `step`-th index from `first` on: how far the first one moves, and the step from there.
     fn picked(&self, first: usize, step: isize, len: usize) -> (isize, Self) {
         match self {
             Self::Strided(stride) => {
                 (if len == 0 { 0 } else { self.at(first) }, Self::Strided(stride.wrapping_mul(step)))
             }
-            Self::Indexed(table) => {
-                let nth = |n| table[usize::try_from(signed(first) + signed(n) * step).unwrap_or(usize::MAX)];
-                (0, Self::Indexed((0..len).map(nth).collect()))
-            }
+            Self::Indexed(table) => Self::through(len, |nth| table[first.wrapping_add_signed(signed(nth) * step)]),
         }
+    }
+
+    /// Through `len` places: how far the first is away, and the step from there. One stride where one walks them all, so
+    /// that a single row or a run of rows lies as dense as any array.
+    fn through(len: usize, place: impl Fn(usize) -> isize) -> (isize, Self) {
+        if len < 2 {
+            return (if len == 0 { 0 } else { place(0) }, Self::Strided(0));
+        }
+        let first = place(0);
+        let stride = place(1) - first;
+        let even = (2..len).all(|nth| place(nth) - place(nth - 1) == stride);
+        let from_first = |nth| place(nth) - first;
+        (first, if even { Self::Strided(stride) } else { Self::Indexed((0..len).map(from_first).collect()) })
     }
 }
 

@@ -10,8 +10,9 @@ use crate::admission::{Admission, Block, Pipeline};
 use crate::backend::{Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
 use crate::error::{Error, Result, Returned};
 use crate::lease::LeaseStream;
-use crate::reactor::{Clock, EventPool, Limbo, Reactor, Waiters};
+use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
+use crate::sync::{Mutex, lock};
 
 /// Everything that the handles, operations and leases of one device share.
 ///
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     /// Operations, read-backs and limbo entries that are not over; `drain` waits for none.
     active: AtomicUsize,
     pub(crate) drained: Waiters,
+    /// What copies without an event read, until an event behind them can be recorded.
+    orphans: Mutex<Vec<Held>>,
     lost: OnceLock<Fault>,
     forks: u64,
 }
@@ -87,6 +90,7 @@ impl Shared {
             copies: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
             drained: Waiters::default(),
+            orphans: Mutex::default(),
             lost: OnceLock::new(),
             forks: os::fork_generation(),
         }
@@ -143,6 +147,32 @@ impl Shared {
                 Err(self.fault(fault))
             }
         }
+    }
+
+    /// Keeps what a copy without an event reads until an event recorded later on the copy stream has fired.
+    pub(crate) fn orphan(self: &Arc<Self>, held: Held) {
+        if held.is_empty() {
+            return;
+        }
+        match self.record(&self.copy_stream) {
+            Ok(event) => self.reactor.push(Entry::new(self, &self.copy_stream, 0, held, Done::Orphan(event))),
+            Err(_) if self.is_lost() => held.let_go(self, true),
+            Err(_) => {
+                lock(&self.orphans).push(held);
+                self.reactor.notify();
+            }
+        }
+    }
+
+    /// Tries again to follow what could not be followed.
+    pub(crate) fn adopt_orphans(self: &Arc<Self>) {
+        for held in std::mem::take(&mut *lock(&self.orphans)) {
+            self.orphan(held);
+        }
+    }
+
+    pub(crate) fn has_orphans(&self) -> bool {
+        !lock(&self.orphans).is_empty()
     }
 
     /// Makes `stream` wait for `event`.

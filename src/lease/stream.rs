@@ -203,3 +203,6 @@ impl<R> Drop for HostTask<R> {
         self.outcome.waiters.forget(&mut self.key);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,8 @@ pub(crate) enum Done {
     Chunk(BatchOwner, Event),
     /// The last chunk of a group; the event is the group's.
     Group(BatchOwner, usize),
+    /// What a copy without an event read; this one is recorded behind it.
+    Orphan(Event),
     /// A read-back.
     Read(Arc<ReadCore>, Event),
 }
@@ -52,7 +54,7 @@ impl Entry {
 
     fn event(&self) -> Option<&Event> {
         match &self.done {
-            Done::Chunk(_, event) | Done::Read(_, event) => Some(event),
+            Done::Chunk(_, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
             Done::Group(core, group) => core.event(*group),
         }
     }
@@ -84,6 +86,7 @@ impl Entry {
                 }
                 drop_later(device, core);
             }
+            Done::Orphan(event) => device.events.put(event),
             Done::Read(core, event) => {
                 device.events.put(event);
                 core.finish(result);

@@ -145,6 +145,7 @@ impl Reactor {
         for (_, entries) in &mut queues.streams {
             moved |= ask(entries, device, &mut queues.pace);
         }
+        device.adopt_orphans();
         moved |= device.limbo.reap(device);
         for overdue in device.admission.overdue(device.clock.now()) {
             tracing::warn!(

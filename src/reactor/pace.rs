@@ -55,7 +55,7 @@ impl Pace {
         let now = device.clock.now();
         let oldest = streams.iter().filter_map(|(_, entries)| entries.front());
         let mut wait = oldest.map(|entry| self.wait_for(entry, now, device)).min();
-        if device.limbo.count() == 0 {
+        if device.limbo.count() == 0 && !device.has_orphans() {
             self.limbo = LIMBO.0;
         } else {
             let limbo = self.limbo;

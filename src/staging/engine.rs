@@ -14,7 +14,6 @@ use crate::batch::{BatchOwner, HostBatch};
 use crate::device::{Shared, free_all};
 use crate::error::{Error, Result, Returned};
 use crate::plan::Plan;
-use crate::reactor::Held;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// Something to run on a staging thread.
@@ -49,8 +48,6 @@ struct State {
     /// For devices driven by hand: a thread is running the work, and whether lanes stand still.
     running: bool,
     held: bool,
-    /// What copies without an event read: given back behind the next event.
-    orphans: Vec<Held>,
 }
 
 impl std::fmt::Debug for State {
@@ -80,7 +77,6 @@ impl Engine {
             alive: threads,
             running: false,
             held: false,
-            orphans: Vec::new(),
         };
         Self {
             state: Mutex::new(state),
@@ -168,23 +164,6 @@ impl Engine {
         if self.starved.swap(false, Ordering::SeqCst) {
             self.kick();
         }
-    }
-
-    /// Keeps what a copy without an event reads until a later event of the same stream has fired.
-    pub(crate) fn orphan(&self, held: Held, device: &Arc<Shared>) {
-        if device.is_lost() {
-            held.let_go(device, true);
-        } else {
-            lock(&self.state).orphans.push(held);
-        }
-    }
-
-    /// Adds one of those to what an entry holds, if it has room for it.
-    pub(crate) fn adopt(&self, held: Held) -> Held {
-        if !held.is_empty() {
-            return held;
-        }
-        lock(&self.state).orphans.pop().unwrap_or(held)
     }
 
     /// Ends the threads once the jobs are done, the last of them with `last`.

@@ -63,7 +63,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
         Ok(event) => event,
         Err(error) => {
             core.quarantined.raise();
-            device.engine.orphan(piece.held, device);
+            device.orphan(piece.held);
             return Err(crate::reactor::unrecorded(error));
         }
     };
@@ -74,7 +74,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     } else {
         Done::Chunk(core.clone(), event)
     };
-    let entry = Entry::new(device, &device.copy_stream, bytes, device.engine.adopt(piece.held), entry);
+    let entry = Entry::new(device, &device.copy_stream, bytes, piece.held, entry);
     if device.backend.prompt() && matches!(entry.ask(device), Ok(true)) {
         entry.complete(device, Ok(()));
     } else {
@@ -112,7 +112,7 @@ pub(super) fn send_inline(
         if let Err(error) = send(core, piece) {
             let rest = Held { segment, source: None };
             if !rest.is_empty() {
-                device.engine.orphan(rest, device);
+                device.orphan(rest);
             }
             return Err(error);
         }

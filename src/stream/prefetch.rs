@@ -8,21 +8,24 @@ use std::task::{Context, Poll};
 use async_channel::{Receiver, Sender};
 use futures::FutureExt;
 use futures::stream::{FusedStream, Stream, StreamExt};
-use pin_project::pin_project;
 use tokio::task::AbortHandle;
 
 use super::buffered_by::nonzero;
 use crate::error::{Error, Result};
 
 /// Stream for the [`prefetch`](super::BatchStreamExt::prefetch) method. Clones share the items: each goes to one of them.
-#[pin_project]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[must_use = "items that nobody takes hold the task up"]
 pub struct Prefetch<I> {
-    #[pin]
-    items: Receiver<I>,
+    items: Pin<Box<Receiver<I>>>,
     /// Ends the task when the last clone is gone.
     task: Arc<Task>,
+}
+
+impl<I> Clone for Prefetch<I> {
+    fn clone(&self) -> Self {
+        Self { items: Box::pin((*self.items).clone()), task: self.task.clone() }
+    }
 }
 
 #[derive(Debug)]
@@ -52,7 +55,7 @@ where
                 let _ = sender.send(Err(Error::panicked("the source of a prefetch", &*payload).into())).await;
             }
         });
-        Ok(Self { items, task: Arc::new(Task(task.abort_handle())) })
+        Ok(Self { items: Box::pin(items), task: Arc::new(Task(task.abort_handle())) })
     }
 }
 
@@ -69,8 +72,8 @@ async fn forward<I>(source: impl Stream<Item = I>, sender: &Sender<I>) {
 impl<I> Stream for Prefetch<I> {
     type Item = I;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<I>> {
-        self.project().items.poll_next(context)
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<I>> {
+        self.items.as_mut().poll_next(context)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

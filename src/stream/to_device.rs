@@ -68,8 +68,8 @@ impl<St> ToDevice<St> {
     }
 
     /// Names the pipeline: it gets a row of that name in [`Device::stats`](crate::Device::stats).
-    pub fn named(self, name: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        self.open.0.pipeline().name(name.into());
+    pub fn named(self, name: impl AsRef<str>) -> Self {
+        self.open.0.pipeline().name(crate::batch::Name::new(name));
         self
     }
 }

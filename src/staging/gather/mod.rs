@@ -46,8 +46,8 @@ pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8
 ///
 /// As for `gather`.
 unsafe fn converted(array: &HostArray, elements: Range<usize>, dst: *mut u8) {
-    let mut from = [0_u64; BLOCK * LARGEST / 8];
-    let mut to = [0_u64; BLOCK * LARGEST / 8];
+    // Two buffers that take turns, aligned for any element.
+    let (mut from, mut to) = (&mut [0_u64; BLOCK * LARGEST / 8], &mut [0_u64; BLOCK * LARGEST / 8]);
     let size = array.dtype().size();
     for start in elements.clone().step_by(BLOCK) {
         let end = elements.end.min(start + BLOCK);
@@ -55,7 +55,7 @@ unsafe fn converted(array: &HostArray, elements: Range<usize>, dst: *mut u8) {
         // SAFETY: a block of the largest elements fits the buffer.
         unsafe { runs::copy(array, start..end, from.as_mut_ptr().cast()) };
         for cast in array.casts() {
-            convert::convert(dtype, *cast, &from, &mut to, end - start);
+            convert::convert(dtype, *cast, from, to, end - start);
             std::mem::swap(&mut from, &mut to);
             dtype = *cast;
         }
@@ -98,10 +98,13 @@ mod tests {
             cuts in proptest::collection::vec(0_usize..1000, 0..8),
             order in Just([2_usize, 0, 1]).prop_shuffle(),
             step in prop_oneof![Just(1_isize), Just(2), Just(-1)],
-            cast in any::<bool>(),
+            rows in proptest::collection::vec(0_usize..1000, 1..9),
+            (select, cast) in any::<(bool, bool)>(),
         ) {
             let array = Array::from_shape_fn((a, b, c), |(i, j, k)| (i * 100 + j * 10 + k) as u32);
-            let view = HostArray::from(array).slice(s![.., ..;step, ..]).unwrap().permuted_axes(order).unwrap();
+            let rows: Vec<_> = if select { rows.iter().map(|row| row % a).collect() } else { (0..a).collect() };
+            let view = HostArray::from(array).select_rows(rows).unwrap();
+            let view = view.slice(s![.., ..;step, ..]).unwrap().permuted_axes(order).unwrap();
             let view = if cast { view.cast::<f64>() } else { view };
             prop_assert_eq!(pieces(&view, &cuts), pieces(&view, &[]));
         }

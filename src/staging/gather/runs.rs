@@ -11,27 +11,22 @@ use crate::batch::Step;
 /// An axis, or several that lie in memory as if they were one.
 struct Axis<'a> {
     len: usize,
-    step: Step,
-    /// Ties the tables to the array.
-    array: std::marker::PhantomData<&'a HostArray>,
+    step: &'a Step,
 }
 
 /// The array's axes without those of length 1, neighbours joined where one stride walks both.
 fn axes(array: &HostArray) -> SmallVec<[Axis<'_>; 4]> {
     let mut joined: SmallVec<[Axis<'_>; 4]> = SmallVec::new();
-    for (len, step) in array.shape().iter().zip(array.steps()) {
-        if *len == 1 && matches!(step, Step::Strided(_)) {
-            continue;
-        }
+    for (len, step) in array.shape().iter().zip(array.steps()).filter(|(len, _)| **len != 1) {
         if let (Some(outer), Step::Strided(inner)) = (joined.last_mut(), step)
-            && let Step::Strided(stride) = outer.step
+            && let Step::Strided(stride) = *outer.step
             && isize::try_from(*len).ok().and_then(|len| inner.checked_mul(len)) == Some(stride)
         {
             outer.len *= len;
-            outer.step = Step::Strided(*inner);
+            outer.step = step;
             continue;
         }
-        joined.push(Axis { len: *len, step: step.clone(), array: std::marker::PhantomData });
+        joined.push(Axis { len: *len, step });
     }
     joined
 }
@@ -54,7 +49,7 @@ pub(super) unsafe fn copy(array: &HostArray, range: Range<usize>, dst: *mut u8) 
     let mut dst = dst;
     loop {
         let count = left.min(inner_len - place);
-        match inner.as_ref().map(|axis| &axis.step) {
+        match inner.as_ref().map(|axis| axis.step) {
             Some(Step::Strided(stride)) => {
                 let first = offset + stride * place.cast_signed();
                 // SAFETY: element `first` and those that follow by `stride` are elements of the array, which its owner
@@ -62,8 +57,9 @@ pub(super) unsafe fn copy(array: &HostArray, range: Range<usize>, dst: *mut u8) 
                 unsafe { strided(base.wrapping_offset(first * size.cast_signed()), *stride, size, count, dst) };
             }
             Some(Step::Indexed(table)) => {
+                let src = base.wrapping_offset(offset * size.cast_signed());
                 // SAFETY: as above, for the elements that the table names.
-                unsafe { indexed(base, offset, &table[place..place + count], size, dst) };
+                unsafe { indexed(src, &table[place..place + count], size, dst) };
             }
             None => {
                 // SAFETY: as above, for the one element.
@@ -100,7 +96,7 @@ fn advance(axes: &[Axis<'_>], index: &mut [usize]) -> isize {
             return moved + axis.step.at(*index) - before;
         }
         *index = 0;
-        moved += axis.step.at(0) - before;
+        moved -= before;
     }
     moved
 }
@@ -142,15 +138,33 @@ unsafe fn strided(src: *const u8, stride: isize, size: usize, count: usize, dst:
     }
 }
 
-/// Copies the elements that `table` names.
+/// Copies the elements that `table` names, each so far from `src`.
 ///
 /// # Safety
 ///
 /// All of them are readable, and `dst` has room for them.
-unsafe fn indexed(base: *const u8, offset: isize, table: &[isize], size: usize, dst: *mut u8) {
-    for (place, at) in table.iter().enumerate() {
-        let src = base.wrapping_offset((offset + at) * size.cast_signed());
-        // SAFETY: the caller's contract.
-        unsafe { strided(src, 1, size, 1, dst.wrapping_add(place * size)) };
+unsafe fn indexed(src: *const u8, table: &[isize], size: usize, dst: *mut u8) {
+    /// # Safety
+    ///
+    /// As for `indexed`.
+    unsafe fn each<T>(src: *const u8, table: &[isize], dst: *mut u8) {
+        let (src, mut dst) = (src.cast::<T>(), dst.cast::<T>());
+        for far in table {
+            // SAFETY: an element that the table names, by the caller's contract; it may lie unaligned.
+            let element = unsafe { src.wrapping_offset(*far).read_unaligned() };
+            // SAFETY: as above.
+            unsafe { dst.write_unaligned(element) };
+            dst = dst.wrapping_add(1);
+        }
+    }
+    match size {
+        // SAFETY: the caller's contract, for each of the sizes.
+        1 => unsafe { each::<u8>(src, table, dst) },
+        // SAFETY: as above.
+        2 => unsafe { each::<u16>(src, table, dst) },
+        // SAFETY: as above.
+        4 => unsafe { each::<u32>(src, table, dst) },
+        // SAFETY: as above.
+        _ => unsafe { each::<u64>(src, table, dst) },
     }
 }

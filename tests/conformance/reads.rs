@@ -1,0 +1,205 @@
+//! Read-backs and writes of the user's memory.
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use inflight::sim::{PendingStream, Simulator};
+use inflight::{BatchStreamExt, Error, HostArray, batch};
+use ndarray::Array2;
+use tokio_test::{assert_pending, assert_ready_ok, task};
+
+use crate::bed::{by_hand, elements, host_stream, on_each, pattern};
+
+#[test]
+fn a_read_sees_what_the_stream_had_done_and_nothing_later_b14() {
+    for len in [4, 16 << 10, 100_000] {
+        on_each(
+            |builder| builder,
+            |bed| async move {
+                let stream = host_stream(&bed.device);
+                let slice = stream.alloc::<f32, _>(len).unwrap();
+                let fill = |value: f32| {
+                    let slice = slice.clone();
+                    drop(stream.run(move || slice.lock().fill(value)));
+                };
+                fill(1.0);
+                let read = match bed.device.read(&slice, &stream) {
+                    Ok(read) => read,
+                    Err(Error::Busy { .. }) => bed.device.read_wait(&slice, &stream).await.unwrap(),
+                    Err(error) => panic!("{error}"),
+                };
+                fill(2.0);
+                let shown = read.await.unwrap();
+                assert_eq!(elements(&shown), vec![1.0; len]);
+                assert_eq!(shown.shape(), [len]);
+                drop(slice);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_read_back_owns_its_source_until_it_is_done_b14() {
+    let sim = by_hand(1 << 20);
+    let transfer = sim.device().try_transfer(("x", pattern(1, 4096))).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    let mut read = task::spawn(batch.field("x").unwrap().read_back::<u8>().unwrap());
+    drop(batch);
+    let next = sim.device().try_transfer(("x", vec![255_u8; 4096])).unwrap();
+    while sim.complete_on(PendingStream::Copy) {}
+    assert_pending!(read.poll());
+    sim.complete_all();
+    assert_eq!(elements(&assert_ready_ok!(read.poll())), pattern(1, 4096));
+    drop(next);
+}
+
+#[test]
+fn dropping_a_read_keeps_both_ends_until_it_is_done() {
+    let sim = by_hand(1 << 20);
+    let transfer = sim.device().try_transfer(("x", pattern(1, 4096))).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    drop(batch.read_back());
+    drop(batch);
+    assert_eq!(sim.device().stats().device_used, 4096);
+    assert!(sim.device().stats().readback_used > 0);
+    sim.complete_all();
+    let stats = sim.device().stats();
+    assert_eq!((stats.device_used, stats.readback_used), (0, 0));
+}
+
+#[test]
+fn reads_wait_for_room_and_go_on_in_order() {
+    let settings = |builder: inflight::DeviceBuilder<'static>| builder.readback_bytes(128 << 10);
+    let sim = Simulator::with(settings).unwrap();
+    let transfer = sim.device().try_transfer(("x", pattern(1, 100_000))).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    let mut reads: Vec<_> =
+        (0..3).map(|_| task::spawn(batch.field("x").unwrap().read_back::<u8>().unwrap())).collect();
+    for mut read in reads.drain(..) {
+        assert_pending!(read.poll());
+        sim.complete_all();
+        assert!(read.is_woken());
+        assert_eq!(elements(&assert_ready_ok!(read.poll())), pattern(1, 100_000));
+    }
+}
+
+#[test]
+fn no_slot_is_busy_and_read_wait_waits() {
+    let settings = |builder: inflight::DeviceBuilder<'static>| builder.readback_bytes(64 << 10);
+    let sim = Simulator::with(settings).unwrap();
+    let stream = host_stream(sim.device());
+    let slice = stream.alloc::<f32, _>(1).unwrap();
+    let first = sim.device().read(&slice, &stream).unwrap();
+    let error = sim.device().read(&slice, &stream).unwrap_err();
+    assert_eq!(error.to_string(), "no room for 4 bytes in the read-back memory right now");
+    let device = sim.device().clone();
+    let mut second = task::spawn(async move { device.read_wait(&slice, &stream).await });
+    assert_pending!(second.poll());
+    sim.complete_all();
+    drop(first);
+    assert!(second.is_woken());
+    let read = assert_ready_ok!(second.poll());
+    sim.complete_all();
+    assert_eq!(elements(&read.now_or_never().unwrap().unwrap()), [0.0]);
+}
+
+#[test]
+fn what_a_lease_wrote_is_read_back_through_it() {
+    for len in [10, 40_000] {
+        on_each(
+            |builder| builder,
+            |bed| async move {
+                let stream = host_stream(&bed.device);
+                let batch = bed.device.transfer(("y", vec![0_f32; len])).await.unwrap().await.unwrap();
+                let mut lease = batch.on(&stream).unwrap();
+                let write = |fields: &mut inflight::FieldsMut| {
+                    fields.view_mut::<f32>("y")?.mapv_inplace(|y| y + 1.0);
+                    Ok(())
+                };
+                drop(lease.run_mut(write));
+                let read = loop {
+                    match lease.read_back::<f32>("y") {
+                        Ok(read) => break read,
+                        Err(Error::Busy { .. }) => std::thread::yield_now(),
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                drop(lease.run_mut(write));
+                lease.end().unwrap();
+                assert_eq!(elements(&read.await.unwrap()), vec![1.0; len]);
+                let later = batch.field("y").unwrap().read_back::<f32>().unwrap().await.unwrap();
+                assert_eq!(elements(&later), vec![2.0; len]);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_write_takes_its_turn_on_the_stream() {
+    on_each(
+        |builder| builder,
+        |bed| async move {
+            let stream = host_stream(&bed.device);
+            let slice = stream.alloc::<f64, _>((300, 200)).unwrap();
+            let array = Array2::from_shape_fn((200, 300), |(i, j)| (i * 300 + j) as f64);
+            let view = HostArray::from(array.clone()).permuted_axes([1, 0]).unwrap();
+            let before = slice.clone();
+            let seen_before = stream.run(move || before.lock()[5]);
+            bed.device.write(view, &slice, &stream).await.unwrap();
+            let after = slice.clone();
+            let seen = stream.run(move || after.lock().array().to_owned()).await.unwrap();
+            assert_eq!(seen, array.t().into_owned().into_dyn());
+            assert_eq!(seen_before.await.unwrap(), 0.0);
+            let wrong = bed.device.write(vec![1.0_f64], &slice, &stream).await.unwrap_err();
+            assert_eq!(wrong.to_string(), "the data has shape [1], not [300, 200]");
+            let wrong = bed.device.write(Array2::<f32>::zeros((300, 200)), &slice, &stream).await;
+            assert!(matches!(wrong, Err(Error::DtypeMismatch { .. })));
+        },
+    );
+}
+
+#[test]
+fn predict_writes_every_result_in_order() {
+    on_each(
+        |builder| builder,
+        |bed| async move {
+            let stream = host_stream(&bed.device);
+            let source = stream::iter(0..12_u8).map(|n| {
+                batch! { x: vec![n; 100], scores: HostArray::zeros::<f32>(100).unwrap() }
+            });
+            let forward = |batch: inflight::Result<inflight::DeviceBatch>| {
+                let batch = batch?;
+                let mut lease = batch.on(&stream)?;
+                drop(lease.run_mut(|fields| {
+                    let (x, mut scores) = fields.split::<u8, f32>("x", "scores")?;
+                    scores.zip_mut_with(&x, |score, x| *score = f32::from(*x) * 2.0);
+                    Ok(())
+                }));
+                lease.end()?;
+                batch.select(["scores"])
+            };
+            let results = source.to_device(&bed.device).buffered(3).map(forward).read_back().buffered(2);
+            let results: Vec<_> = results.try_collect().await.unwrap();
+            for (n, result) in results.iter().enumerate() {
+                assert_eq!(result.names().collect::<Vec<_>>(), ["scores"]);
+                assert_eq!(elements(&result.field("scores").unwrap().to_array::<f32>().unwrap()), [n as f32 * 2.0; 100]);
+            }
+        },
+    );
+}
+
+#[test]
+fn results_can_be_sent_again() {
+    on_each(
+        |builder| builder,
+        |bed| async move {
+            let batch = bed.device.transfer(("x", pattern(1, 5000))).await.unwrap().await.unwrap();
+            let back = batch.read_back().await.unwrap();
+            let staged = bed.device.stats().bytes_staged;
+            let again = bed.device.transfer(back).await.unwrap().await.unwrap();
+            assert_eq!(elements(&again.field("x").unwrap().as_host::<u8>().unwrap()), pattern(1, 5000));
+            assert_eq!(bed.device.stats().bytes_staged, staged, "it lies in page-locked memory");
+        },
+    );
+}
