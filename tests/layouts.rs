@@ -50,7 +50,7 @@ fn every_element_type_keeps_its_bits() {
             let back = HostArray::from(values.clone()).to_array::<$type>().unwrap();
             assert!(back.iter().zip(&values).all(|(a, b)| a.to_ne_bytes() == b.to_ne_bytes()));
             let reversed = HostArray::from(values.clone()).slice(s![..;-1]).unwrap().to_array::<$type>().unwrap();
-            assert!(reversed.iter().rev().zip(&values).all(|(a, b)| a.to_ne_bytes() == b.to_ne_bytes()));
+            assert!(reversed.iter().zip(values.iter().rev()).all(|(a, b)| a.to_ne_bytes() == b.to_ne_bytes()));
             assert_eq!(HostArray::from(values).dtype(), <$type>::DTYPE);
         })*};
     }
@@ -90,12 +90,12 @@ fn every_way_of_making_one_keeps_the_elements() {
 fn bytes_of_any_alignment_are_in_this_machines_order() {
     // B75: swapping is for whoever reads a file and knows its order.
     for shift in 0..8 {
-        let bytes: Vec<u8> = (0..6_u64).flat_map(|n| (n << 40 | 1).to_ne_bytes()).collect();
+        let bytes: Vec<u8> = (0..6_u64).flat_map(|n| ((n << 40) | 1).to_ne_bytes()).collect();
         let mut unaligned = vec![0xdd; shift];
         unaligned.extend(&bytes);
         let owner = Tail(unaligned, shift);
         let array = HostArray::from_bytes(owner, Dtype::U64, (2, 3)).unwrap();
-        let expected = Array2::from_shape_fn((2, 3), |(i, j)| ((i * 3 + j) as u64) << 40 | 1);
+        let expected = Array2::from_shape_fn((2, 3), |(i, j)| (((i * 3 + j) as u64) << 40) | 1);
         assert_eq!(array.to_array::<u64>().unwrap(), expected.clone().into_dyn());
         let turned = array.permuted_axes([1, 0]).unwrap().to_array::<u64>().unwrap();
         assert_eq!(turned, expected.reversed_axes().into_dyn());

@@ -30,7 +30,7 @@ pub struct Cursor {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct HostBatch {
-    fields: SmallVec<[(Name, HostArray); 2]>,
+    fields: SmallVec<[(Name, HostArray); 4]>,
     meta: Option<Arc<dyn Any + Send + Sync>>,
     cursor: Option<Cursor>,
 }

@@ -178,7 +178,7 @@ mod tests {
         let ties =
             [0x3f80_8000, 0x3f81_8000, 0x3f80_1000, 0x3f80_3000, 0x477f_f000, 0x7f7f_8000, 0x3300_0000, 0x0000_8000];
         let beside = ties.iter().flat_map(|tie: &u32| [tie - 1, *tie, tie + 1]);
-        let plain = [3.14_f32, 1e-8, 0.0, -0.0, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE].map(f32::to_bits);
+        let plain = [314.0_f32 / 100.0, 1e-8, 0.0, -0.0, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE].map(f32::to_bits);
         for value in beside.chain(plain).flat_map(|bits| [f32::from_bits(bits), -f32::from_bits(bits)]) {
             let expected = (f16::from_f32(value).to_bits(), bf16::from_f32(value).to_bits());
             assert_eq!(narrowed(value), expected, "{value:e}");
