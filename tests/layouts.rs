@@ -1,6 +1,7 @@
 //! Host arrays against ndarray: every element type, every layout, views of views, and what bad input is told.
 //!
 //! What arrives on a device is what `to_array` gathers; that it arrives is for `conformance/`.
+#![allow(clippy::unwrap_used, reason = "tests stop where they fail")]
 
 use std::sync::Arc;
 

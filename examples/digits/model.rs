@@ -7,9 +7,9 @@ use rand::{Rng, SeedableRng};
 
 use super::data::PIXELS;
 
-const HIDDEN: usize = 64;
+const HIDDEN: usize = 96;
 const CLASSES: usize = 10;
-const RATE: f32 = 0.1;
+const RATE: f32 = 0.2;
 
 /// Weights and biases of both layers, and the loss of the latest step.
 pub(crate) struct Perceptron {

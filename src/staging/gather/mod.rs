@@ -86,7 +86,7 @@ mod tests {
         edges.sort_unstable();
         for edge in edges.windows(2) {
             // SAFETY: the piece lies inside the vector.
-            unsafe { gather(array, edge[0]..edge[1], bytes.as_mut_ptr().add(edge[0])) };
+            unsafe { gather(array, edge[0]..edge[1], bytes.as_mut_ptr().wrapping_add(edge[0])) };
         }
         bytes
     }
