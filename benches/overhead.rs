@@ -107,7 +107,11 @@ fn steps(criterion: &mut Criterion) {
 /// From the end of a task on another thread to the future that waits for it, there and back.
 fn wake(criterion: &mut Criterion, stream: &HostStream) {
     criterion.bench_function("task of a host stream, awaited", |bencher| {
-        bencher.iter_batched(|| (), |()| futures::executor::block_on(stream.run(|| ())).unwrap(), BatchSize::SmallInput);
+        bencher.iter_batched(
+            || (),
+            |()| futures::executor::block_on(stream.run(|| ())).unwrap(),
+            BatchSize::SmallInput,
+        );
     });
 }
 

@@ -81,7 +81,8 @@ async fn run(options: &Options, device: &Device) -> Result<(), Box<dyn Error>> {
     let model = Perceptron::new(&stream, options.seed)?;
     let steps = digits.train.len().div_ceil(options.batch_size) * options.epochs;
     let (images, labels) = digits.arrays();
-    let progress = ProgressBar::new(steps as u64).with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")?);
+    let progress =
+        ProgressBar::new(steps as u64).with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")?);
 
     let (begun, mut waited) = (Instant::now(), Duration::ZERO);
     let mut losses = Losses::default();
@@ -141,7 +142,10 @@ impl Losses {
         self.look(earlier).await
     }
 
-    async fn look(&mut self, earlier: Option<(inflight::HostTask<()>, inflight::Readback<f32>)>) -> inflight::Result<()> {
+    async fn look(
+        &mut self,
+        earlier: Option<(inflight::HostTask<()>, inflight::Readback<f32>)>,
+    ) -> inflight::Result<()> {
         if let Some((trained, loss)) = earlier {
             trained.await?;
             self.last = loss.await?.iter().copied().sum();

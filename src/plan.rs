@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     pub(crate) offsets: SmallVec<[usize; 4]>,
     /// The group of each field; `None` for fields without bytes.
     pub(crate) groups: SmallVec<[Option<usize>; 4]>,
-    pub(crate) parts: SmallVec<[Part; 4]>,
+    pub(crate) parts: SmallVec<[Part; 2]>,
     pub(crate) group_count: usize,
     /// Bytes of the image.
     pub(crate) bytes: usize,

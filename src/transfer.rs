@@ -74,30 +74,29 @@ impl Transfer {
         plan: Plan,
         mut grant: Grant,
     ) -> Self {
-        let core = BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, &plan));
-        let transfer = Self(State::Flying(Flying { core: core.clone(), key: Key::NONE }));
+        let block = grant.block.take().map(|memory| Block { memory, pipeline: grant.pipeline });
+        let inline = plan.is_small && block.is_some() && device.single.is_none();
+        let core = BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, &plan, block));
         if plan.parts.is_empty() {
             core.settle();
-            return transfer;
+            return Self::flying(core);
         }
-        if plan.is_small
-            && device.single.is_none()
-            && let Some(memory) = grant.block.take()
-        {
-            core.set_block(Block { memory, pipeline: grant.pipeline });
-            device.free_later(crate::backend::Space::Device, std::mem::take(&mut grant.evicted));
-            match device.engine.try_inline(&core, &batch, &plan) {
-                Some(Ok(())) => return transfer,
-                Some(Err(error)) => {
-                    core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) });
-                    return transfer;
-                }
-                None => {}
-            }
+        let grant = if core.has_block() {
+            device.free_later(crate::backend::Space::Device, grant.evicted);
+            None
+        } else {
+            Some(grant)
+        };
+        match if inline { device.engine.try_inline(&core, &batch, &plan) } else { None } {
+            Some(Ok(())) => {}
+            Some(Err(error)) => core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) }),
+            None => device.engine.push(StagedBatch { core: core.clone(), batch, plan, grant: Mutex::new(grant) }),
         }
-        let grant = if core.has_block() { None } else { Some(grant) };
-        device.engine.push(StagedBatch { core, batch, plan, grant: Mutex::new(grant) });
-        transfer
+        Self::flying(core)
+    }
+
+    const fn flying(core: BatchOwner) -> Self {
+        Self(State::Flying(Flying { core, key: Key::NONE }))
     }
 
     /// Hands the batch over when its first field is queued, while the rest is still arriving.
@@ -128,11 +127,16 @@ impl State {
                 };
             }
         };
-        flying.core.waiters.register(&mut flying.key, context.waker());
-        let outcome = match flying.core.failure() {
-            Some(error) => Err(error.clone()),
-            None if is_there(&flying.core) => Ok(DeviceBatch::new(flying.core.clone())),
-            None => return Poll::Pending,
+        let ask = |core: &BatchOwner| match core.failure() {
+            Some(error) => Some(Err(error.clone())),
+            None => is_there(core).then(|| Ok(DeviceBatch::new(core.clone()))),
+        };
+        // Often it is there already, and no waker is needed. Else: registered first, asked afterwards (invariant 7).
+        let Some(outcome) = ask(&flying.core).or_else(|| {
+            flying.core.waiters.register(&mut flying.key, context.waker());
+            ask(&flying.core)
+        }) else {
+            return Poll::Pending;
         };
         *self = Self::Taken;
         Poll::Ready(outcome)

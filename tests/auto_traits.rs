@@ -1,11 +1,13 @@
 //! Which public types may go to other threads, be moved while polled, and outlive what made them.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
 use inflight::sim::{Counters, FaultPoint, Pending, PendingStream, Simulator};
 use inflight::{
-    BatchReadback, BufferedBy, ComputeStream, Cursor, Depth, Device, DeviceArray, DeviceBatch, DeviceBuilder, DeviceKind,
-    Dtype, Early, Error, Failure, Fields, FieldsMut, HostArray, HostBatch, HostGuard, HostSlice, HostStream, HostTask,
-    HostView, Lease, LinkModel, Overlap, PinnedArray, PipelineStats, ReadBack, Readback, Ready, Registered, Returned, Stats,
-    ToDevice, Transfer, UntilError, View, ViewMut,
+    BatchReadback, BufferedBy, ComputeStream, Cursor, Depth, Device, DeviceArray, DeviceBatch, DeviceBuilder,
+    DeviceKind, Dtype, Early, Error, Failure, Fields, FieldsMut, HostArray, HostBatch, HostGuard, HostSlice,
+    HostStream, HostTask, HostView, Lease, LinkModel, Overlap, PinnedArray, PipelineStats, ReadBack, Readback, Ready,
+    Registered, Returned, Stats, ToDevice, Transfer, UntilError, View, ViewMut,
 };
 use ndarray::{Ix2, IxDyn};
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use inflight::HostArray;
-use ndarray::{Array1, Array2, Array3, ArcArray1, ArcArray2};
+use ndarray::{ArcArray1, ArcArray2, Array1, Array2, Array3};
 use ndarray_npy::NpzReader;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

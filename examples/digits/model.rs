@@ -105,7 +105,12 @@ impl Perceptron {
                 let order = |a: &(usize, &f32), b: &(usize, &f32)| a.1.total_cmp(b.1);
                 row.iter().enumerate().max_by(order).map(|(class, _)| class)
             };
-            Ok(scores.rows().into_iter().zip(&labels).filter(|(row, label)| best(*row) == Some(usize::from(**label))).count())
+            Ok(scores
+                .rows()
+                .into_iter()
+                .zip(&labels)
+                .filter(|(row, label)| best(*row) == Some(usize::from(**label)))
+                .count())
         })
     }
 }

@@ -66,5 +66,8 @@ fn device(text: String) -> Result<String, String> {
 }
 
 fn at_least_one(name: &str, text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number >= 1).ok_or_else(|| format!("{name} \"{text}\" is not a number from 1 on"))
+    text.parse()
+        .ok()
+        .filter(|number| *number >= 1)
+        .ok_or_else(|| format!("{name} \"{text}\" is not a number from 1 on"))
 }

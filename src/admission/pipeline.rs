@@ -51,7 +51,9 @@ impl Pipeline {
     /// Counts a batch in; returns its index.
     pub(crate) fn submitted(&self, bytes: usize) -> u64 {
         let in_flight = self.in_flight.fetch_add(1, Relaxed) + 1;
-        self.peak.fetch_max(in_flight, Relaxed);
+        if in_flight > self.peak.load(Relaxed) {
+            self.peak.fetch_max(in_flight, Relaxed);
+        }
         self.bytes.fetch_add(bytes as u64, Relaxed);
         self.batches.fetch_add(1, Relaxed)
     }

@@ -74,8 +74,6 @@ pub(crate) struct BatchCore {
     remaining: AtomicUsize,
     /// Where the block begins; null until it is there.
     base: AtomicPtr<u8>,
-    /// Taken out when the last owner is gone.
-    block: Mutex<Option<Block>>,
     /// How many owners there are; see `owner.rs`.
     pub(super) owners: AtomicUsize,
     failure: OnceLock<Error>,
@@ -90,7 +88,14 @@ pub(crate) struct BatchCore {
 }
 
 impl BatchCore {
-    pub(crate) fn new(device: Arc<Shared>, pipeline: Arc<Pipeline>, batch: &HostBatch, plan: &Plan) -> Self {
+    /// A batch that was admitted, with its block if that is there already.
+    pub(crate) fn new(
+        device: Arc<Shared>,
+        pipeline: Arc<Pipeline>,
+        batch: &HostBatch,
+        plan: &Plan,
+        block: Option<Block>,
+    ) -> Self {
         let index = pipeline.submitted(plan.payload);
         let field = |(place, (_, array)): (usize, &(Name, super::HostArray))| Field {
             dtype: array.dtype(),
@@ -107,14 +112,13 @@ impl BatchCore {
             fields: batch.fields().iter().enumerate().map(field).collect(),
             groups: (0..plan.group_count).map(group).collect(),
             remaining: AtomicUsize::new(plan.group_count),
-            base: AtomicPtr::new(std::ptr::null_mut()),
-            block: Mutex::new(None),
+            base: AtomicPtr::new(block.as_ref().map_or(std::ptr::null_mut(), |block| block.memory.ptr)),
             owners: AtomicUsize::new(0),
             failure: OnceLock::new(),
             over: Flag::default(),
             begun: Flag::default(),
             waiters: Waiters::default(),
-            usage: Mutex::default(),
+            usage: Mutex::new(Usage::of(block)),
             quarantined: Flag::default(),
             meta: batch.shared_meta(),
             cursor: batch.cursor(),
@@ -126,7 +130,7 @@ impl BatchCore {
     /// Gives the batch its block. Once.
     pub(crate) fn set_block(&self, block: Block) {
         let ptr = block.memory.ptr;
-        *lock(&self.block) = Some(block);
+        lock(&self.usage).block = Some(block);
         self.base.store(ptr, Ordering::Release);
     }
 
@@ -161,9 +165,18 @@ impl BatchCore {
         self.waiters.wake();
     }
 
+    /// A group's copies were done by the time they were enqueued: nobody needs an event of it.
+    pub(crate) fn arrived_at_once(&self, group: usize) {
+        self.leave(group, GroupState::Staging);
+    }
+
     /// A group's event has fired.
     pub(crate) fn arrived(&self, group: usize) {
-        if self.shift(group, GroupState::Queued, GroupState::Arrived) {
+        self.leave(group, GroupState::Queued);
+    }
+
+    fn leave(&self, group: usize, from: GroupState) {
+        if self.shift(group, from, GroupState::Arrived) {
             self.remaining.fetch_sub(1, Ordering::AcqRel);
         }
         self.settle();
@@ -266,8 +279,8 @@ impl BatchCore {
 impl BatchCore {
     /// The last owner is gone: the block goes to limbo, or nowhere.
     pub(super) fn retire(&self) {
-        let Some(block) = lock(&self.block).take() else { return };
-        let usage = std::mem::take(&mut *lock(&self.usage));
+        let mut usage = std::mem::take(&mut *lock(&self.usage));
+        let Some(block) = usage.block.take() else { return };
         if self.quarantined.is_up() {
             self.device.quarantine(block);
         } else {

@@ -3,8 +3,6 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::{HostArray, Name};
 use crate::error::{Error, Result};
 
@@ -30,7 +28,7 @@ pub struct Cursor {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct HostBatch {
-    fields: SmallVec<[(Name, HostArray); 4]>,
+    fields: Vec<(Name, HostArray)>,
     meta: Option<Arc<dyn Any + Send + Sync>>,
     cursor: Option<Cursor>,
 }

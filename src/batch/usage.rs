@@ -1,7 +1,8 @@
-//! [`Usage`]: who uses a batch's memory now, and the events of those who did.
+//! [`Usage`]: a batch's block, who uses it now, and the events of those who did.
 
 use smallvec::SmallVec;
 
+use crate::admission::Block;
 use crate::backend::{Event, StreamHandle};
 use crate::error::{Error, Result};
 
@@ -17,12 +18,19 @@ pub(crate) struct Use {
 /// Open leases and ended ones.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
+    /// Taken out when the last owner is gone.
+    pub(super) block: Option<Block>,
     open: usize,
     exclusive: bool,
     ended: SmallVec<[Use; 2]>,
 }
 
 impl Usage {
+    /// That of a batch that has its block, or none yet.
+    pub(super) fn of(block: Option<Block>) -> Self {
+        Self { block, ..Self::default() }
+    }
+
     /// One more reader.
     pub(crate) fn open(&mut self) -> Result<()> {
         if self.exclusive {

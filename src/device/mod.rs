@@ -253,7 +253,8 @@ impl Device {
         room: on_stream::Room,
     ) -> Result<Readback<T>> {
         let layout = (T::DTYPE, slice.shape().to_vec(), slice.bytes());
-        on_stream::read(&self.shared, layout, crate::batch::Name::new_static("slice"), slice, &stream.handle(), room).map(Readback::new)
+        on_stream::read(&self.shared, layout, crate::batch::Name::new_static("slice"), slice, &stream.handle(), room)
+            .map(Readback::new)
     }
 
     fn own<S: LeaseStream>(&self, stream: &S) -> Result<()> {

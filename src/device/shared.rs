@@ -155,7 +155,7 @@ impl Shared {
             return;
         }
         match self.record(&self.copy_stream) {
-            Ok(event) => self.reactor.push(Entry::new(self, &self.copy_stream, 0, held, Done::Orphan(event))),
+            Ok(event) => self.reactor.push(self, Entry::new(self, &self.copy_stream, 0, held, Done::Orphan(event))),
             Err(_) if self.is_lost() => held.let_go(self, true),
             Err(_) => {
                 lock(&self.orphans).push(held);

@@ -48,8 +48,13 @@ pub(crate) struct Entry {
 impl Entry {
     pub(crate) fn new(device: &Shared, stream: &StreamHandle, bytes: usize, held: Held, done: Done) -> Self {
         device.copies.fetch_add(1, Ordering::AcqRel);
-        let since = device.clock.now();
-        Self { stream: stream.id(), bytes, since, due: since + device.counters.least_time(bytes), held, done }
+        Self { stream: stream.id(), bytes, since: Duration::ZERO, due: Duration::ZERO, held, done }
+    }
+
+    /// Begins to count its time.
+    pub(super) fn begin(&mut self, device: &Shared) {
+        self.since = device.clock.now();
+        self.due = self.since + device.counters.least_time(self.bytes);
     }
 
     fn event(&self) -> Option<&Event> {

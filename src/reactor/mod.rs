@@ -57,7 +57,8 @@ impl Reactor {
     }
 
     /// Takes an entry whose event is recorded.
-    pub(crate) fn push(&self, entry: Entry) {
+    pub(crate) fn push(&self, device: &Shared, mut entry: Entry) {
+        entry.begin(device);
         let wake = {
             let mut inbox = lock(&self.inbox);
             let due = entry.due;

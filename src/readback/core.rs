@@ -170,7 +170,9 @@ impl ReadCore {
         };
         lock(&self.work).target = Some(target);
         self.close_use(stream, true);
-        device.reactor.push(Entry::new(device, stream, self.bytes, Held::default(), Done::Read(self.clone(), event)));
+        device
+            .reactor
+            .push(device, Entry::new(device, stream, self.bytes, Held::default(), Done::Read(self.clone(), event)));
         Ok(())
     }
 

@@ -16,6 +16,9 @@ use crate::error::{Error, Result, Returned};
 use crate::plan::Plan;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
+/// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
+const HELPED: usize = 2;
+
 /// Something to run on a staging thread.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 /// The last thing to run: it gets the ring's memory to free.
@@ -127,8 +130,37 @@ impl Engine {
     /// Takes a batch up. Batches of one pipeline keep their order.
     pub(crate) fn push(&self, batch: StagedBatch) {
         let pipeline = batch.core.pipeline.id();
+        let is_small = batch.plan.is_small && self.threads > 0;
         lock(&self.state).lanes.entry(pipeline).or_default().push(Arc::new(batch));
-        self.kick();
+        if !is_small || !self.help(pipeline) {
+            self.kick();
+        }
+    }
+
+    /// Does small chunks of a lane on the calling thread, which has just added one. Answers whether the lane is empty.
+    ///
+    /// So a pipeline of small batches that once went through the threads comes back to the short way: without help it
+    /// would add batches as fast as woken threads take them away.
+    fn help(&self, pipeline: u64) -> bool {
+        for _ in 0..HELPED {
+            let work = {
+                let mut state = lock(&self.state);
+                let State { ring, lanes, held, .. } = &mut *state;
+                let freed = self.freed.load(Ordering::SeqCst);
+                let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
+                lane.and_then(|lane| lane.next(ring, self.chunk_bytes, freed))
+            };
+            match work {
+                Some(work) => self.perform(Task::Work(pipeline, work)),
+                None => break,
+            }
+        }
+        let mut state = lock(&self.state);
+        let empty = state.lanes.get(&pipeline).is_none_or(Lane::is_empty);
+        if empty {
+            state.lanes.remove(&pipeline);
+        }
+        empty
     }
 
     /// Runs `job` on a thread of ours.
@@ -161,7 +193,7 @@ impl Engine {
     /// Device memory came free: a batch whose block could not be allocated tries again.
     pub(crate) fn memory_came_free(&self) {
         self.freed.fetch_add(1, Ordering::SeqCst);
-        if self.starved.swap(false, Ordering::SeqCst) {
+        if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
             self.kick();
         }
     }
@@ -207,7 +239,8 @@ impl Engine {
         let mut state = lock(&self.state);
         loop {
             if let Some(task) = self.next(&mut state) {
-                let more = state.idle > 0 && (!state.jobs.is_empty() || !state.lanes.is_empty());
+                let waiting = || state.lanes.values().any(Lane::has_waiting);
+                let more = state.idle > 0 && (!state.jobs.is_empty() || waiting());
                 drop(state);
                 if more {
                     self.wake.notify_one();

@@ -81,6 +81,17 @@ impl Lane {
         self.waiting.is_empty() && self.unsent.is_empty() && !self.sending
     }
 
+    /// Whether chunks are not taken up yet.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether the next batch has its block and is small enough for any thread.
+    pub(super) fn is_next_small(&self) -> bool {
+        let small = |batch: &Arc<StagedBatch>| batch.plan.is_small && batch.core.has_block();
+        self.block == BlockState::Nobody && self.waiting.front().is_some_and(small)
+    }
+
     /// The next piece of work, if there is one and the ring has room for it.
     ///
     /// `freed` counts the blocks that came free so far.

@@ -49,7 +49,6 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let part = &piece.plan.parts[piece.part];
     let bytes = piece.end - piece.start;
     let copy = Copy { dst: core.address(piece.start), src: piece.src, bytes, direction: Direction::HostToDevice };
-    core.begun.raise();
     // SAFETY: invariant 1: the block belongs to `core` and the source to `piece.held`; both go into the entry below, which
     // the reactor keeps until the event behind the copy has fired. Without an event they are quarantined and kept.
     let enqueued = unsafe { device.backend.copy(&device.copy_stream, copy, &core.names[part.fields.clone()]) };
@@ -57,6 +56,9 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
         let error = device.fault(fault);
         piece.held.let_go(device, device.is_lost());
         return Err(error);
+    }
+    if !core.begun.is_up() {
+        core.begun.raise();
     }
     device.counters.sent(bytes);
     let event = match device.record(&device.copy_stream) {
@@ -68,18 +70,22 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
         }
     };
     let last_part = piece.plan.parts.get(piece.part + 1).is_none_or(|next| next.group != part.group);
-    let entry = if last_part && piece.end == part.end {
+    let ends_group = last_part && piece.end == part.end;
+    if device.backend.prompt() && matches!(device.query(&event), Ok(true)) {
+        device.events.put(event);
+        if ends_group {
+            core.arrived_at_once(part.group);
+        }
+        piece.held.let_go(device, false);
+        return Ok(());
+    }
+    let entry = if ends_group {
         core.queued(part.group, event);
         Done::Group(core.clone(), part.group)
     } else {
         Done::Chunk(core.clone(), event)
     };
-    let entry = Entry::new(device, &device.copy_stream, bytes, piece.held, entry);
-    if device.backend.prompt() && matches!(entry.ask(device), Ok(true)) {
-        entry.complete(device, Ok(()));
-    } else {
-        device.reactor.push(entry);
-    }
+    device.reactor.push(device, Entry::new(device, &device.copy_stream, bytes, piece.held, entry));
     Ok(())
 }
 

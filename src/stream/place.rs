@@ -1,7 +1,7 @@
 //! [`Place`]: a place in the line for device memory, polled until it is granted.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::admission::{Decision, Grant, Pipeline, Ticket};
@@ -32,22 +32,24 @@ impl Place {
 
     /// Asks for room for a block of `bytes`, or for none if they are 0.
     pub(crate) fn poll(&mut self, bytes: usize, context: &Context<'_>) -> Poll<Result<Grant>> {
-        let Some(decided) = self.ask(bytes, context).or_else(|| self.ask_again(bytes, context)) else {
-            return Poll::Pending;
-        };
+        // At first without a place in the line and without the time of day: most batches need neither.
+        let at_once = if self.since.is_none() { self.ask(bytes, None) } else { None };
+        let decided = at_once.or_else(|| self.ask(bytes, Some(context.waker())));
+        let Some(decided) = decided.or_else(|| self.ask_again(bytes, context)) else { return Poll::Pending };
         if let Some(since) = self.since.take() {
             self.pipeline.waited(self.device.clock.now().saturating_sub(since));
         }
         Poll::Ready(decided)
     }
 
-    fn ask(&mut self, bytes: usize, context: &Context<'_>) -> Option<Result<Grant>> {
+    fn ask(&mut self, bytes: usize, waker: Option<&Waker>) -> Option<Result<Grant>> {
         if let Err(error) = self.device.check() {
             self.leave();
             return Some(Err(error));
         }
-        let (device, now) = (&self.device, self.device.clock.now());
-        match device.admission.admit(&self.pipeline, bytes, &mut self.ticket, Some(context.waker()), now) {
+        let device = &self.device;
+        let now = waker.map_or(Duration::ZERO, |_| device.clock.now());
+        match device.admission.admit(&self.pipeline, bytes, &mut self.ticket, waker, now) {
             Decision::Granted(grant) => Some(Ok(grant)),
             Decision::Refused(error) => Some(Err(error)),
             Decision::Wait => None,
@@ -62,7 +64,7 @@ impl Place {
             self.device.reactor.notify();
         }
         let freed = self.device.limbo.reap(&self.device);
-        if freed || self.device.is_lost() { self.ask(bytes, context) } else { None }
+        if freed || self.device.is_lost() { self.ask(bytes, Some(context.waker())) } else { None }
     }
 
     fn leave(&mut self) {

@@ -153,9 +153,15 @@ fn a_copy_that_is_refused_gives_the_batch_back() {
 
 #[test]
 fn every_call_failing_once_leaves_nothing_hanging() {
-    for point in [FaultPoint::Allocate, FaultPoint::Submit, FaultPoint::Record, FaultPoint::Wait, FaultPoint::Query,
-        FaultPoint::Complete, FaultPoint::Free]
-    {
+    for point in [
+        FaultPoint::Allocate,
+        FaultPoint::Submit,
+        FaultPoint::Record,
+        FaultPoint::Wait,
+        FaultPoint::Query,
+        FaultPoint::Complete,
+        FaultPoint::Free,
+    ] {
         for code in [1, 2, 400, 700] {
             for nth in 1..8 {
                 let sim = Simulator::with(|builder| builder.memory_bytes(1 << 20).staging_bytes(64 << 10)).unwrap();

@@ -74,8 +74,7 @@ fn reads_wait_for_room_and_go_on_in_order() {
     let transfer = sim.device().try_transfer(("x", pattern(1, 100_000))).unwrap();
     sim.complete_all();
     let batch = transfer.now_or_never().unwrap().unwrap();
-    let mut reads: Vec<_> =
-        (0..3).map(|_| task::spawn(batch.field("x").unwrap().read_back::<u8>().unwrap())).collect();
+    let mut reads: Vec<_> = (0..3).map(|_| task::spawn(batch.field("x").unwrap().read_back::<u8>().unwrap())).collect();
     for mut read in reads.drain(..) {
         assert_pending!(read.poll());
         sim.complete_all();
@@ -183,7 +182,10 @@ fn predict_writes_every_result_in_order() {
             let results: Vec<_> = results.try_collect().await.unwrap();
             for (n, result) in results.iter().enumerate() {
                 assert_eq!(result.names().collect::<Vec<_>>(), ["scores"]);
-                assert_eq!(elements(&result.field("scores").unwrap().to_array::<f32>().unwrap()), [n as f32 * 2.0; 100]);
+                assert_eq!(
+                    elements(&result.field("scores").unwrap().to_array::<f32>().unwrap()),
+                    [n as f32 * 2.0; 100]
+                );
             }
         },
     );

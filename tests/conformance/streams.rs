@@ -78,7 +78,8 @@ fn until_error_ends_at_the_first_error_and_keeps_it() {
     on_each(
         |builder| builder,
         |bed| async move {
-            let items = [Ok(("x", vec![1_u8])), Ok(("x", vec![2])), Err(std::io::Error::other("disk")), Ok(("x", vec![4]))];
+            let items =
+                [Ok(("x", vec![1_u8])), Ok(("x", vec![2])), Err(std::io::Error::other("disk")), Ok(("x", vec![4]))];
             let failure = Failure::new();
             let batches = stream::iter(items).to_device(&bed.device).buffered(4).until_error(&failure);
             let mut batches = std::pin::pin!(batches);
@@ -183,9 +184,9 @@ fn a_users_own_type_and_its_results_can_be_sent() {
     let scans = stream::iter((0..2).map(|label| Scan { voxels: ndarray::Array3::zeros((2, 3, 4)), label }));
     let mut plain = task::spawn(scans.to_device(sim.device()));
     drop(assert_ready!(plain.poll_next()).unwrap());
-    let scans = stream::iter((0..2).map(|label| {
-        Ok::<_, std::io::Error>(Scan { voxels: ndarray::Array3::zeros((2, 3, 4)), label })
-    }));
+    let scans = stream::iter(
+        (0..2).map(|label| Ok::<_, std::io::Error>(Scan { voxels: ndarray::Array3::zeros((2, 3, 4)), label })),
+    );
     let mut fallible = task::spawn(scans.to_device(sim.device()));
     let transfer = assert_ready!(fallible.poll_next()).unwrap();
     sim.complete_all();

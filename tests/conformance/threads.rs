@@ -98,7 +98,8 @@ fn invariant_12_threads_end_when_nothing_needs_them() {
     if std::env::var_os(CHILD).is_none() {
         let me = std::env::current_exe().unwrap();
         let name = "threads::invariant_12_threads_end_when_nothing_needs_them";
-        let child = std::process::Command::new(me).args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let child =
+            std::process::Command::new(me).args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
         let output = String::from_utf8_lossy(&child.stdout);
         assert!(child.status.success() && output.contains("1 passed"), "{output}");
         return;

@@ -1,0 +1,17 @@
+//! No async at all: the stream of batches as an iterator. The transfers go on while the loop's body runs.
+#![allow(clippy::print_stdout, reason = "an example prints what it shows")]
+
+use futures::executor::{block_on, block_on_stream};
+use futures::{StreamExt, stream};
+use inflight::{BatchStreamExt, Device, Result};
+
+fn main() -> Result<()> {
+    let device = Device::from_env()?;
+    let source = stream::iter((0..5_u8).map(|n| ("x", vec![n; 1000])));
+    for batch in block_on_stream(source.to_device(&device).buffered(2)) {
+        let batch = batch?;
+        let x = block_on(batch.field("x")?.read_back::<u8>()?)?;
+        println!("batch {}: {} elements, the first is {}", batch.index(), x.len(), x[0]);
+    }
+    Ok(())
+}
