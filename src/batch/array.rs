@@ -170,9 +170,26 @@ impl HostArray {
         self
     }
 
-    /// Where its memory begins and how long it is.
+    /// Where the memory of its elements begins and how long it is, whatever its strides.
     pub(crate) fn span(&self) -> (*const u8, usize) {
-        (self.bytes.ptr(), self.bytes())
+        if self.is_empty() {
+            return (self.bytes.ptr(), 0);
+        }
+        let (mut first, mut last) = (0, 0);
+        for (len, step) in self.shape.iter().zip(&self.steps) {
+            let (low, high) = match step {
+                Step::Strided(stride) => {
+                    let end = stride * (len - 1).cast_signed();
+                    (end.min(0), end.max(0))
+                }
+                Step::Indexed(table) => table.iter().fold((0, 0), |(low, high), at| (low.min(*at), high.max(*at))),
+            };
+            first += low;
+            last += high;
+        }
+        let size = self.stored.size();
+        let begin = self.bytes.ptr().wrapping_offset(first * size.cast_signed());
+        (begin, (last - first).unsigned_abs() * size + size)
     }
 
     /// The address of its bytes, if they lie in memory one behind the other in logical order.
@@ -265,5 +282,26 @@ from_slices! {
 impl<T: Element> From<T> for HostArray {
     fn from(element: T) -> Self {
         Self::over(HostBytes::owned([element]), T::DTYPE, &[], &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::{Array2, s};
+
+    #[test]
+    fn a_span_holds_all_elements_and_no_more() {
+        let array = HostArray::from(Array2::<f32>::zeros((4, 6)));
+        let base = array.as_ptr();
+        assert_eq!(array.span(), (base, 96));
+        let reversed = array.slice(s![..;-1, ..;-1]).unwrap();
+        assert_eq!(reversed.span(), (base, 96));
+        let stepped = array.slice(s![1..3, ..;2]).unwrap();
+        assert_eq!(stepped.span(), (base.wrapping_add(24), 44));
+        let picked = array.select_rows([3, 0, 2]).unwrap();
+        assert_eq!(picked.span(), (base, 96));
+        assert_eq!(HostArray::zeros::<f64>((10, 10)).unwrap().span().1, 8);
+        assert_eq!(array.cast::<f64>().span(), (base, 96));
     }
 }

@@ -158,11 +158,18 @@ impl BatchCore {
         self.groups[group].event.get()
     }
 
+    fn wake(&self) {
+        let woken = self.waiters.wake();
+        if woken > 0 {
+            self.device.counters.wakes.fetch_add(woken as u64, Ordering::Relaxed);
+        }
+    }
+
     /// A group's copies are all enqueued, and `event` is recorded behind them.
     pub(crate) fn queued(&self, group: usize, event: Event) {
         let _ = self.groups[group].event.set(event);
         self.shift(group, GroupState::Staging, GroupState::Queued);
-        self.waiters.wake();
+        self.wake();
     }
 
     /// A group's copies were done by the time they were enqueued: nobody needs an event of it.
@@ -180,7 +187,7 @@ impl BatchCore {
             self.remaining.fetch_sub(1, Ordering::AcqRel);
         }
         self.settle();
-        self.waiters.wake();
+        self.wake();
     }
 
     /// What is not enqueued never will be. The first cause stays; groups on their way may still arrive.
@@ -190,7 +197,7 @@ impl BatchCore {
             self.shift(group, GroupState::Staging, GroupState::Failed);
         }
         self.settle();
-        self.waiters.wake();
+        self.wake();
     }
 
     /// A group's copies failed after they were enqueued.

@@ -15,6 +15,6 @@ macro_rules! batch {
     ($($name:ident: $array:expr),* $(,)?) => {{
         #[allow(dead_code, non_camel_case_types, reason = "two fields of one name do not compile")]
         enum NamesOfABatch { $($name),* }
-        $crate::HostBatch::new()$(.with(stringify!($name), $array))*
+        $crate::HostBatch::new()$(.with(stringify!($name).trim_start_matches("r#"), $array))*
     }};
 }

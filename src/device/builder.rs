@@ -149,6 +149,9 @@ impl<'a> DeviceBuilder<'a> {
                 reason: format!("cuda:{ordinal} was asked for, and this version has no CUDA backend"),
             }),
             Which::Auto | Which::Host => {
+                if let Some(link) = self.link {
+                    checked_link(link)?;
+                }
                 let backend = Arc::new(HostBackend::new(self.link).map_err(no_thread)?);
                 self.build_on(backend, "host".to_owned(), DeviceKind::Host)
             }
@@ -252,6 +255,14 @@ fn checked(name: &'static str, given: Option<usize>, default: usize, least: usiz
     Err(Error::InvalidSetting { name, value: value.to_string(), reason })
 }
 
+fn checked_link(link: LinkModel) -> Result<()> {
+    if link.bytes_per_second > 0.0 {
+        return Ok(());
+    }
+    let value = link.bytes_per_second.to_string();
+    Err(invalid("bytes_per_second", value, "it must be more than 0"))
+}
+
 fn no_thread(error: std::io::Error) -> Error {
     Error::NoDevice { reason: format!("a thread could not be started: {error}") }
 }
@@ -316,6 +327,15 @@ mod tests {
         let device = from_env(env(&[("INFLIGHT_OVERLAP", "off")])).unwrap();
         let (one, two) = (device.compute_stream().unwrap(), device.compute_stream().unwrap());
         assert_eq!(one.handle().id(), two.handle().id(), "copies and compute share one stream");
+    }
+
+    #[test]
+    fn a_link_without_a_rate_is_refused() {
+        for bytes_per_second in [0.0, -1.0, f64::NAN] {
+            let link = LinkModel { bytes_per_second, latency: Duration::ZERO };
+            let error = Device::builder().host().link_model(link).build().unwrap_err();
+            assert!(error.to_string().ends_with("it must be more than 0"), "{error}");
+        }
     }
 
     #[test]

@@ -49,6 +49,12 @@ pub struct Stats {
     pub overdue_waits: u64,
     /// How often the reactor asked an event.
     pub polls: u64,
+    /// Wakers that completions have woken.
+    pub wakes: u64,
+    /// Completions that the reactor noticed.
+    pub completions: u64,
+    /// By how much it can have noticed them late, in sum: from the last time the answer was "not yet".
+    pub lateness: Duration,
     /// CPU time of the reactor's thread, where the system tells.
     pub reactor_cpu: Option<Duration>,
     /// One row for each pipeline name.
@@ -110,6 +116,9 @@ pub(crate) struct Counters {
     pub(crate) quarantined: AtomicU64,
     pub(crate) leaked: AtomicU64,
     pub(crate) polls: AtomicU64,
+    pub(crate) wakes: AtomicU64,
+    completions: AtomicU64,
+    lateness_nanos: AtomicU64,
     overdue: AtomicU64,
     reactor_nanos: AtomicU64,
     /// The link's measured rate in bytes a microsecond; 0 until a large copy was seen.
@@ -124,6 +133,12 @@ impl Counters {
 
     pub(crate) fn count_overdue(&self) {
         self.overdue.fetch_add(1, Relaxed);
+    }
+
+    /// The reactor noticed a completion that can be as old as `age`.
+    pub(crate) fn noticed(&self, age: Duration) {
+        self.completions.fetch_add(1, Relaxed);
+        self.lateness_nanos.fetch_add(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     pub(crate) fn reactor_cpu(&self, time: Option<Duration>) {
@@ -171,6 +186,9 @@ pub(crate) fn snapshot(device: &Shared) -> Stats {
         pinned_idle,
         overdue_waits: counters.overdue.load(Relaxed),
         polls: counters.polls.load(Relaxed),
+        wakes: counters.wakes.load(Relaxed),
+        completions: counters.completions.load(Relaxed),
+        lateness: Duration::from_nanos(counters.lateness_nanos.load(Relaxed)),
         reactor_cpu: (nanos > 0).then(|| Duration::from_nanos(nanos)),
         pipelines: device.admission.pipelines(),
     }

@@ -39,6 +39,8 @@ pub(crate) struct Entry {
     pub(crate) stream: u64,
     pub(crate) bytes: usize,
     pub(crate) since: Duration,
+    /// When it was asked last and was not done.
+    pub(super) asked: Duration,
     /// When it can be done at the earliest.
     pub(crate) due: Duration,
     pub(crate) held: Held,
@@ -48,12 +50,21 @@ pub(crate) struct Entry {
 impl Entry {
     pub(crate) fn new(device: &Shared, stream: &StreamHandle, bytes: usize, held: Held, done: Done) -> Self {
         device.copies.fetch_add(1, Ordering::AcqRel);
-        Self { stream: stream.id(), bytes, since: Duration::ZERO, due: Duration::ZERO, held, done }
+        Self {
+            stream: stream.id(),
+            bytes,
+            since: Duration::ZERO,
+            asked: Duration::ZERO,
+            due: Duration::ZERO,
+            held,
+            done,
+        }
     }
 
     /// Begins to count its time.
     pub(super) fn begin(&mut self, device: &Shared) {
         self.since = device.clock.now();
+        self.asked = self.since;
         self.due = self.since + device.counters.least_time(self.bytes);
     }
 

@@ -180,14 +180,18 @@ impl Reactor {
 /// Completes the entries of one stream that are done.
 fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace) -> bool {
     let mut moved = false;
-    while let Some(entry) = entries.front() {
+    while let Some(entry) = entries.front_mut() {
+        let now = device.clock.now();
         let fired = entry.ask(device);
         if matches!(fired, Ok(false)) {
+            entry.asked = now;
             break;
         }
         if let Some(entry) = entries.pop_front() {
             if fired.is_ok() {
-                pace.learn(&entry, device.clock.now(), device);
+                let now = device.clock.now();
+                device.counters.noticed(now.saturating_sub(entry.asked));
+                pace.learn(&entry, now, device);
             }
             moved = true;
             entry.complete(device, fired.map(drop));

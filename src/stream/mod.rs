@@ -22,8 +22,11 @@ pub use read_back::{IntoReadback, ReadBack};
 pub use to_device::ToDevice;
 pub use until_error::{Failure, UntilError};
 
+use crate::Device;
 use crate::batch::IntoBatch;
-use crate::{Device, Error, Result};
+#[cfg(feature = "tokio")]
+use crate::error::Error;
+use crate::error::Result;
 
 /// Adaptors for streams of batches. Implemented for every stream; none of the names is one of `futures` or `tokio-stream`.
 pub trait BatchStreamExt: Stream {
@@ -72,9 +75,9 @@ pub trait BatchStreamExt: Stream {
     ///
     /// [`Error::InvalidSetting`] for 0, [`Error::Unsupported`] outside a tokio runtime.
     #[cfg(feature = "tokio")]
-    fn prefetch<T, E>(self, ahead: usize) -> Result<Prefetch<std::result::Result<T, E>>>
+    fn prefetch<T, E>(self, ahead: usize) -> Result<Prefetch<Result<T, E>>>
     where
-        Self: Stream<Item = std::result::Result<T, E>> + Sized + Send + 'static,
+        Self: Stream<Item = Result<T, E>> + Sized + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
@@ -109,7 +112,7 @@ pub trait BatchStreamExt: Stream {
     /// Ends at the first error, which `failure` then holds; before that yields plain items.
     fn until_error<T, E>(self, failure: &Failure<E>) -> UntilError<Self, E>
     where
-        Self: Stream<Item = std::result::Result<T, E>> + Sized,
+        Self: Stream<Item = Result<T, E>> + Sized,
         E: Display,
     {
         UntilError::new(self, failure)

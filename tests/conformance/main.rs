@@ -11,6 +11,7 @@ mod drops;
 mod early;
 mod faults;
 mod leases;
+mod model;
 mod order;
 mod reads;
 mod streams;
