@@ -78,7 +78,7 @@ mod sealed {
 
 /// A Rust type that can be an array's element on the host and on a device.
 ///
-/// Sealed: the types are `bool`, the integers of 8 to 64 bits, [`f16`], [`bf16`], `f32` and `f64`. All of them are
+/// Sealed: the types are `bool`, the integers of 8 to 64 bits, [`half::f16`], [`half::bf16`], `f32` and `f64`. All of them are
 /// plain bytes without padding, and for all but `bool` any bytes are a value.
 pub trait Element: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
     /// This type's tag.

@@ -146,6 +146,7 @@ impl Reactor {
         for (_, entries) in &mut queues.streams {
             moved |= ask(entries, device, &mut queues.pace);
         }
+        queues.forget_idle();
         device.adopt_orphans();
         moved |= device.limbo.reap(device);
         for overdue in device.admission.overdue(device.clock.now()) {
@@ -205,6 +206,15 @@ impl Queues {
         match self.streams.iter_mut().find(|(stream, _)| *stream == entry.stream) {
             Some((_, entries)) => entries.push_back(entry),
             None => self.streams.push((entry.stream, VecDeque::from([entry]))),
+        }
+    }
+
+    /// Forgets streams on which nothing is pending, once there are many: users' streams come and go.
+    fn forget_idle(&mut self) {
+        const MANY: usize = 8;
+        if self.streams.len() > MANY {
+            self.streams.retain(|(_, entries)| !entries.is_empty());
+            self.pace.keep(|stream| self.streams.iter().any(|(of, _)| *of == stream));
         }
     }
 

@@ -45,6 +45,11 @@ impl Pace {
         }
     }
 
+    /// Forgets the streams that are not to be kept.
+    pub(super) fn keep(&mut self, is_kept: impl Fn(u64) -> bool) {
+        self.last.retain(|(stream, _)| is_kept(*stream));
+    }
+
     fn began(&self, entry: &Entry) -> Duration {
         let last = self.last.iter().find(|(stream, _)| *stream == entry.stream);
         last.map_or(entry.since, |(_, last)| entry.since.max(*last))
