@@ -3,9 +3,9 @@
 
 use futures::executor::{block_on, block_on_stream};
 use futures::{StreamExt, stream};
-use inflight::{BatchStreamExt, Device, Result};
+use inflight::{BatchStreamExt, Device};
 
-fn main() -> Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::from_env()?;
     let source = stream::iter((0..5_u8).map(|n| ("x", vec![n; 1000])));
     for batch in block_on_stream(source.to_device(&device).buffered(2)) {

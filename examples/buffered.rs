@@ -2,30 +2,31 @@
 #![allow(clippy::print_stdout, reason = "an example prints what it shows")]
 
 use futures::{StreamExt, TryStreamExt, stream};
-use inflight::{BatchStreamExt, ComputeStream, Device, Result, batch};
+use inflight::{BatchStreamExt, ComputeStream, Device, batch};
 
-fn main() -> Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures::executor::block_on(run())
 }
 
-async fn run() -> Result<()> {
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::from_env()?;
-    let compute = device.compute_stream()?;
+    let ComputeStream::Host(compute) = device.compute_stream()? else {
+        return Err("the work of this example is for a host stream".into());
+    };
     let source = stream::iter(0..16_u8).map(|n| batch! { raw: vec![f32::from(n); 64 * 64], labels: vec![n; 64] });
     let mut batches = source.to_device(&device).named("train").buffered(4);
 
-    let mut means = Vec::new();
+    let mut sums = Vec::new();
     while let Some(batch) = batches.try_next().await? {
-        let ComputeStream::Host(stream) = &compute else { break };
-        let step = batch.on(stream)?;
-        means.push(step.run(|fields| Ok(fields.view::<f32>("raw")?.mean().unwrap_or(0.0))));
+        let step = batch.on(&compute)?;
+        sums.push(step.run(|fields| Ok(fields.view::<f32>("raw")?.sum())));
         step.end()?;
     }
-    for (n, mean) in means.into_iter().enumerate() {
-        println!("batch {n}: mean {}", mean.await?);
+    for (n, sum) in sums.into_iter().enumerate() {
+        println!("batch {n}: sum {}", sum.await?);
     }
     let stats = device.stats();
-    let row = stats.pipeline("train").map_or(0, |row| row.peak_in_flight);
-    println!("{} bytes sent, at most {row} batches in flight", stats.bytes_sent);
+    let peak = stats.pipeline("train").map_or(0, |row| row.peak_in_flight);
+    println!("{} bytes sent, at most {peak} batches in flight", stats.bytes_sent);
     Ok(())
 }

@@ -43,15 +43,19 @@ async fn with_buffered(device: &Device) -> Result<(usize, f64)> {
     Ok((steps, sum))
 }
 
-fn main() -> Result<()> {
-    futures::executor::block_on(async {
-        let (one, two) = (Device::from_env()?, Device::from_env()?);
-        let hand = by_hand(&one).await?;
-        let buffered = with_buffered(&two).await?;
-        let (sent, also) = (one.stats().bytes_sent, two.stats().bytes_sent);
-        println!("by hand:     {} steps, {sent} bytes, sum {}", hand.0, hand.1);
-        println!("buffered(2): {} steps, {also} bytes, sum {}", buffered.0, buffered.1);
-        assert_eq!((hand, sent), (buffered, also));
-        Ok(())
-    })
+async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let (one, two) = (Device::from_env()?, Device::from_env()?);
+    let hand = by_hand(&one).await?;
+    let buffered = with_buffered(&two).await?;
+    let (sent, also) = (one.stats().bytes_sent, two.stats().bytes_sent);
+    println!("by hand:     {} steps, {sent} bytes, sum {}", hand.0, hand.1);
+    println!("buffered(2): {} steps, {also} bytes, sum {}", buffered.0, buffered.1);
+    assert_eq!(sent, also, "bytes sent");
+    assert_eq!(hand, buffered, "steps and sums");
+    assert_eq!(hand.0, STEPS, "every batch");
+    Ok(())
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    futures::executor::block_on(run())
 }

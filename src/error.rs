@@ -222,6 +222,24 @@ pub enum Error {
     Source(Arc<dyn std::error::Error + Send + Sync>),
 }
 
+/// Matches the variants that have a place for a batch.
+macro_rules! place_of_batch {
+    ($error:expr, $batch:ident => $there:expr, _ => $not:expr) => {
+        match $error {
+            Self::DuplicateField { batch: $batch, .. }
+            | Self::BatchTooLarge { batch: $batch, .. }
+            | Self::FloorTooLarge { batch: $batch, .. }
+            | Self::AdmissionTimeout { batch: $batch, .. }
+            | Self::Busy { batch: $batch, .. }
+            | Self::OutOfMemory { batch: $batch, .. }
+            | Self::Driver { batch: $batch, .. }
+            | Self::DeviceLost { batch: $batch, .. }
+            | Self::Panicked { batch: $batch, .. } => $there,
+            _ => $not,
+        }
+    };
+}
+
 impl Error {
     /// Wraps an error of the source.
     pub fn source(error: impl Into<BoxError>) -> Self {
@@ -249,34 +267,12 @@ impl Error {
     ///
     /// Clones of an error share the batch: it is taken once.
     pub fn take_batch(&self) -> Option<HostBatch> {
-        match self {
-            Self::DuplicateField { batch, .. }
-            | Self::BatchTooLarge { batch, .. }
-            | Self::FloorTooLarge { batch, .. }
-            | Self::AdmissionTimeout { batch, .. }
-            | Self::Busy { batch, .. }
-            | Self::OutOfMemory { batch, .. }
-            | Self::Driver { batch, .. }
-            | Self::DeviceLost { batch, .. }
-            | Self::Panicked { batch, .. } => batch.take(),
-            _ => None,
-        }
+        place_of_batch!(self, batch => batch.take(), _ => None)
     }
 
     /// The same error, holding `given` where its variant has a place for it.
     pub(crate) fn with_batch(mut self, given: HostBatch) -> Self {
-        match &mut self {
-            Self::DuplicateField { batch, .. }
-            | Self::BatchTooLarge { batch, .. }
-            | Self::FloorTooLarge { batch, .. }
-            | Self::AdmissionTimeout { batch, .. }
-            | Self::Busy { batch, .. }
-            | Self::OutOfMemory { batch, .. }
-            | Self::Driver { batch, .. }
-            | Self::DeviceLost { batch, .. }
-            | Self::Panicked { batch, .. } => *batch = Returned::new(given),
-            _ => {}
-        }
+        place_of_batch!(&mut self, batch => *batch = Returned::new(given), _ => {});
         self
     }
 

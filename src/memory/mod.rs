@@ -1,5 +1,6 @@
 //! Device memory: blocks by size class, and host memory that was registered for direct copies.
 
+pub(crate) mod allocate;
 pub(crate) mod blocks;
 mod bytes;
 mod registered;

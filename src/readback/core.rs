@@ -92,25 +92,14 @@ impl ReadCore {
             self.finish(Ok(()));
             return;
         }
-        match self.device.pinned.try_take(&self.device, Purpose::Read, self.bytes) {
-            Ok(Taken::Block(block)) => self.enqueue(block),
-            Ok(Taken::Reserved(block)) => {
-                let this = self.clone();
-                self.device.engine.run(Box::new(move || match block.fill() {
-                    Ok(block) => this.enqueue(block),
-                    Err(error) => this.finish(Err(error)),
-                }));
-            }
-            Ok(Taken::Full) => {
-                self.device.pinned.wait_for(self.clone());
-                // What came back meanwhile is not missed.
-                self.device.pinned.serve();
-            }
-            Err(error) => self.finish(Err(error)),
+        if !self.try_enqueue() {
+            self.device.pinned.wait_for(self.clone());
+            // What came back meanwhile is not missed.
+            self.device.pinned.serve();
         }
     }
 
-    /// Tries to begin where memory may have come back. Answers whether it need not be asked again.
+    /// Begins if there is memory to read into. Answers whether it need not be asked again.
     pub(crate) fn try_enqueue(self: &Arc<Self>) -> bool {
         match self.device.pinned.try_take(&self.device, Purpose::Read, self.bytes) {
             Ok(Taken::Full) => return false,

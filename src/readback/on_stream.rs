@@ -14,8 +14,8 @@ use crate::batch::{BatchCore, BatchOwner, Name};
 use crate::device::Shared;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result, Returned};
+use crate::memory::allocate::{block_for, out_of_memory};
 use crate::memory::blocks::class_of;
-use crate::staging::engine::{block_for, out_of_memory};
 use crate::staging::{PinnedBlock, Purpose, Taken};
 
 /// Up to this many bytes go straight into page-locked memory, in slots of this size.

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::lane::{Chunk, Lane, StagedBatch, Work};
 use super::{Ring, Segment, send};
-use crate::admission::{Block, Grant, MOST_OPERATIONS};
-use crate::backend::{Fault, Memory, Space};
+use crate::admission::{Block, MOST_OPERATIONS};
+use crate::backend::{Fault, Memory};
 use crate::batch::{BatchOwner, HostBatch};
-use crate::device::{Shared, free_all};
-use crate::error::{Error, Result, Returned};
+use crate::device::Shared;
+use crate::error::{Error, Result};
+use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
@@ -408,31 +409,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// Frees what the grant pushed out, and finds or allocates its block; after a failure once more without idle blocks.
-pub(crate) fn block_for(device: &Shared, grant: &mut Grant) -> Result<Memory, Fault> {
-    let backend = device.backend.as_ref();
-    free_all(backend, Space::Device, std::mem::take(&mut grant.evicted));
-    if let Some(memory) = grant.block.take() {
-        return Ok(memory);
-    }
-    if let Ok(memory) = backend.alloc(Space::Device, grant.bytes) {
-        device.counters.allocations.fetch_add(1, Ordering::Relaxed);
-        return Ok(memory);
-    }
-    let (kept, freed) = device.admission.retry(grant.bytes);
-    free_all(backend, Space::Device, freed);
-    kept.map_or_else(|| backend.alloc(Space::Device, grant.bytes), Ok)
-}
-
-/// The error for a block that could not be had.
-pub(crate) fn out_of_memory(device: &Shared, fault: Fault, bytes: usize) -> Error {
-    if fault.code == Fault::OUT_OF_MEMORY {
-        let (what, device) = ("device memory", device.name.clone());
-        return Error::OutOfMemory { what, bytes, device, batch: Returned::default() };
-    }
-    device.fault(fault)
 }
 
 /// Whether blocks are in use, beside the `bytes` asked for, that may come back.

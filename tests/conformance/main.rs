@@ -13,6 +13,7 @@ mod faults;
 mod leases;
 mod model;
 mod order;
+mod panics;
 mod reads;
 mod streams;
 mod threads;

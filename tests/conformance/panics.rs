@@ -1,0 +1,65 @@
+//! Panics of users' code, in the worst places.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use futures::FutureExt;
+use tokio_test::task;
+
+use crate::bed::{by_hand, host_stream};
+
+#[test]
+fn a_panic_while_batches_and_transfers_drop_is_the_only_one_b93() {
+    for code in [0, 700] {
+        let sim = by_hand(1 << 20);
+        let stream = host_stream(sim.device());
+        let send = |byte: u8| sim.device().try_transfer(("x", vec![byte; 4096])).unwrap();
+        let batches: Vec<_> = (0..5)
+            .map(|byte| {
+                let transfer = send(byte);
+                sim.complete_next();
+                transfer.now_or_never().unwrap().unwrap()
+            })
+            .collect();
+        let leases: Vec<_> = batches.iter().map(|batch| batch.on(&stream).unwrap()).collect();
+        leases.iter().for_each(|lease| drop(lease.run(|_| Ok(()))));
+        let transfers: Vec<_> = (0..3).map(send).collect();
+        if code != 0 {
+            sim.fail_next(code);
+        }
+        let caught = catch_unwind(AssertUnwindSafe(move || {
+            let _all = (leases, batches, transfers);
+            panic!("the consumer's own");
+        }));
+        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"the consumer's own"));
+        sim.complete_all();
+        assert_eq!(sim.device().stats().device_used, 0);
+    }
+}
+
+#[test]
+fn a_source_that_panics_while_it_is_dropped_harms_nobody_else_b99() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    struct Source(Vec<u8>, #[expect(dead_code, reason = "goes off when dropped")] Bomb);
+    impl AsRef<[u8]> for Source {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let sim = by_hand(1 << 20);
+    let bomb = Source(vec![1; 4096], Bomb);
+    let array = inflight::HostArray::from_owner::<u8>(bomb, 4096).unwrap();
+    let registered = sim.device().register(array).now_or_never().unwrap().unwrap();
+    let mut first = task::spawn(sim.device().try_transfer(("x", registered)).unwrap());
+    let mut second = task::spawn(sim.device().try_transfer(("x", vec![2_u8; 4096])).unwrap());
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    sim.complete_all();
+    assert!(first.poll().is_ready() && second.poll().is_ready());
+    let third = sim.device().try_transfer(("x", vec![3_u8; 4096])).unwrap();
+    sim.complete_all();
+    assert!(third.now_or_never().unwrap().is_ok(), "staging threads go on");
+}
