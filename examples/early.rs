@@ -34,25 +34,22 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut batches = source.to_device(&device).map(Transfer::early).buffered(2);
     while let Some(batch) = batches.try_next().await? {
         let submitted = *batch.meta::<Instant>().ok_or("the moment was sent along")?;
-        let (raw, labels) = (batch.field("raw")?, batch.field("labels")?);
+        let labels = batch.field("labels")?;
 
-        // Not `Lease::run`: that comes after all fields whose copies are enqueued, and the labels' often are by now.
-        raw.ready().await?;
-        let forward = compute.run(move || {
+        let step = batch.on(&compute)?;
+        let forward = step.run_on(&["raw"], move |fields| {
             let began = submitted.elapsed();
-            let sum: u64 = raw.as_host::<u8>()?.iter().map(|voxel| u64::from(*voxel)).sum();
-            inflight::Result::Ok((began, sum))
+            let sum: u64 = fields.view::<u8>("raw")?.iter().map(|voxel| u64::from(*voxel)).sum();
+            Ok((began, sum))
         });
 
         // The loss needs the labels: queued behind forward, it waits for them on the stream.
-        let step = batch.on(&compute)?;
         step.queued("labels").await?;
         let loss = step.run(|fields| Ok(fields.view::<f32>("labels")?.mean().unwrap_or(0.0)));
         step.end()?;
 
         let arrived = async { labels.ready().await.map(|()| submitted.elapsed()) };
-        let (forward, whole) = try_join(forward, arrived).await?;
-        let (began, sum) = forward?;
+        let ((began, sum), whole) = try_join(forward, arrived).await?;
         println!(
             "batch {}: forward began after {:.1} ms (modelled), the whole batch was there after {:.1} ms (modelled)",
             batch.index(),

@@ -42,10 +42,10 @@ async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut results = stream::iter((0..BATCHES).map(rows))
         .to_device(&device)
         .buffered(4)
-        .map(|batch| {
+        .map(|batch| -> Result<_> {
             let (scores, work) = forward(batch?, &compute)?;
             works.borrow_mut().push_back(work);
-            Result::Ok(scores)
+            Ok(scores)
         })
         .read_back()
         .buffered(2);

@@ -209,11 +209,24 @@ impl<S: LeaseStream> Lease<S> {
     fn fields(&self) -> Result<Fields> {
         self.core.device.check()?;
         self.come_after(false)?;
+        let mut there = 0;
         for group in 0..self.core.group_count() {
-            self.come_after_group(group)?;
+            there |= u64::from(self.come_after_group(group)?) << group;
         }
         self.used.store(true, Ordering::Release);
-        Ok(Fields::new(self.core.core(), self.waited.load(Ordering::Acquire)))
+        Ok(Fields::new(self.core.core(), there))
+    }
+
+    /// Orders the stream after the named fields alone.
+    fn fields_of(&self, names: &[&str]) -> Result<Fields> {
+        let mut there = 0;
+        for name in names {
+            let place = self.core.position(name)?;
+            self.prepare(place)?;
+            there |= self.core.fields[place].group.map_or(0, |group| 1 << group);
+        }
+        self.used.store(true, Ordering::Release);
+        Ok(Fields::new(self.core.core(), there))
     }
 
     /// Ends it: the memory comes back when the work that is queued on the stream is done.
@@ -252,7 +265,27 @@ impl Lease<HostStream> {
         R: Send + 'static,
         F: FnOnce(&Fields) -> Result<R> + Send + 'static,
     {
-        match self.fields() {
+        self.queue(self.fields(), work)
+    }
+
+    /// As [`run`](Self::run), for work that uses the named fields only: it does not wait for the others.
+    ///
+    /// So work on `raw` begins while labels are still arriving. Fields that are not named, and do not come with those that
+    /// are, can't be seen. An unknown name, or a field that is not queued, makes the task resolve to the error.
+    pub fn run_on<R, F>(&self, names: &[&str], work: F) -> HostTask<R>
+    where
+        R: Send + 'static,
+        F: FnOnce(&Fields) -> Result<R> + Send + 'static,
+    {
+        self.queue(self.fields_of(names), work)
+    }
+
+    fn queue<R, F>(&self, fields: Result<Fields>, work: F) -> HostTask<R>
+    where
+        R: Send + 'static,
+        F: FnOnce(&Fields) -> Result<R> + Send + 'static,
+    {
+        match fields {
             Ok(fields) => self.stream.run_fallible(move || work(&fields.checked()?)),
             Err(error) => HostTask::failed(error),
         }

@@ -51,6 +51,27 @@ fn raw_is_used_while_labels_are_on_their_way() {
 }
 
 #[test]
+fn work_on_raw_alone_begins_while_labels_are_on_their_way() {
+    let sim = by_hand(64 << 20);
+    let stream = host_stream(sim.device());
+    let batch = early(&sim);
+    let lease = batch.on(&stream).unwrap();
+    let mut forward = task::spawn(lease.run_on(&["raw"], |fields| {
+        assert!(matches!(fields.view::<u8>("labels"), Err(Error::NotQueued { .. })));
+        Ok(fields.view::<u8>("raw")?.len())
+    }));
+    let mut loss = task::spawn(lease.run(|fields| Ok(fields.view::<u8>("labels")?.len())));
+    let mut unknown = task::spawn(lease.run_on(&["mask"], |_| Ok(())));
+    assert!(matches!(assert_ready_err!(unknown.poll()), Error::UnknownField { .. }));
+    assert!(sim.complete_field("raw"));
+    assert!(sim.complete_on(inflight::sim::PendingStream::Compute(0)));
+    assert_eq!(assert_ready_ok!(forward.poll()), RAW);
+    assert!(!batch.field("labels").unwrap().is_ready());
+    sim.complete_all();
+    assert_eq!(assert_ready_ok!(loss.poll()), LABELS);
+}
+
+#[test]
 fn invariant_05_a_field_that_is_not_queued_can_only_be_awaited() {
     let sim = by_hand(64 << 20);
     let settings = |builder: inflight::DeviceBuilder<'static>| builder.staging_bytes(128 << 10);
