@@ -31,7 +31,8 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     };
 
     let source = stream::iter((0..3).map(example));
-    let mut batches = source.to_device(&device).map(Transfer::early).buffered(2);
+    // Depth 1: each batch sets out when it is asked for, so that its times tell of it alone.
+    let mut batches = source.to_device(&device).map(Transfer::early).buffered(1);
     while let Some(batch) = batches.try_next().await? {
         let submitted = *batch.meta::<Instant>().ok_or("the moment was sent along")?;
         let labels = batch.field("labels")?;

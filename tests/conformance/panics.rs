@@ -44,7 +44,7 @@ fn a_source_that_panics_while_it_is_dropped_harms_nobody_else_b99() {
             panic!("dropped");
         }
     }
-    struct Source(Vec<u8>, #[expect(dead_code, reason = "goes off when dropped")] Bomb);
+    struct Source(Vec<u8>, #[allow(dead_code, reason = "goes off when dropped")] Bomb);
     impl AsRef<[u8]> for Source {
         fn as_ref(&self) -> &[u8] {
             &self.0
