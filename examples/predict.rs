@@ -57,7 +57,7 @@ async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let (n, scores) = (result.meta::<u16>().copied(), result.field("scores")?.to_array::<f32>()?);
         assert_eq!(n, Some(next), "in order");
         assert!((0..ROWS).all(|row| scores[row] == f32::from(next) + row as f32 / 4.0), "each row has its score");
-        println!("batch {next}: {scores:?}");
+        println!("batch {next}: {scores}");
         next += 1;
     }
     assert_eq!(next, BATCHES, "every prediction");

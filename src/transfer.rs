@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use crate::DeviceBatch;
 use crate::admission::{Block, Grant, Pipeline};
 use crate::batch::{BatchCore, BatchOwner, HostBatch};
-use crate::device::{Device, Shared};
+use crate::device::{Active, Device, Shared};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::reactor::Key;
@@ -90,7 +90,10 @@ impl Transfer {
         match if inline { device.engine.try_inline(&core, &batch, &plan) } else { None } {
             Some(Ok(())) => {}
             Some(Err(error)) => core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) }),
-            None => device.engine.push(StagedBatch { core: core.clone(), batch, plan, grant: Mutex::new(grant) }),
+            None => {
+                let (core, grant, active) = (core.clone(), Mutex::new(grant), Active::new(device));
+                device.engine.push(StagedBatch { core, batch, plan, grant, active });
+            }
         }
         Self::flying(core)
     }

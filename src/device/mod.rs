@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub use builder::{DeviceBuilder, Overlap};
 use ndarray::IntoDimension;
-pub(crate) use shared::{Flag, Shared, free_all};
+pub(crate) use shared::{Active, Flag, Shared, free_all};
 pub use stats::{PipelineStats, Stats};
 
 use crate::admission::{Decision, Grant, Pipeline, Ticket};

@@ -281,6 +281,23 @@ impl Drop for Shared {
     }
 }
 
+/// Something that `drain` waits for, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Active(Arc<Shared>);
+
+impl Active {
+    pub(crate) fn new(device: &Arc<Shared>) -> Self {
+        device.begin();
+        Self(device.clone())
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Numbers for devices, never used again.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -258,7 +258,8 @@ impl<S: LeaseStream> Drop for Lease<S> {
 impl Lease<HostStream> {
     /// Queues work on the stream that reads the batch; resolves to what it returns.
     ///
-    /// The closure sees the fields that are queued when this is called. If one of them fails to arrive, it does not run
+    /// It comes after all fields that are queued when this is called, and sees those; for work on some of them see
+    /// [`run_on`](Self::run_on). If one of them fails to arrive, it does not run
     /// and the task resolves to the cause.
     pub fn run<R, F>(&self, work: F) -> HostTask<R>
     where
@@ -293,15 +294,24 @@ impl Lease<HostStream> {
 
     /// Queues work on the stream that reads and writes the batch. For the batch's only lease.
     ///
-    /// If it can't be the only one, the task resolves to [`Error::Borrowed`]; else as for [`run`](Self::run).
+    /// If it can't be the only one, the task resolves to [`Error::Borrowed`]; else as for [`run`](Self::run). Work that
+    /// fails or panics may have written half of what it should: the batch counts as failed from then on, and reads of it
+    /// that were queued behind the work resolve to the same error.
     pub fn run_mut<R, F>(&mut self, work: F) -> HostTask<R>
     where
         R: Send + 'static,
         F: FnOnce(&mut FieldsMut) -> Result<R> + Send + 'static,
     {
-        match self.make_exclusive().and_then(|()| self.fields()) {
-            Ok(fields) => self.stream.run_fallible(move || work(&mut FieldsMut::new(fields.checked()?))),
-            Err(error) => HostTask::failed(error),
-        }
+        let fields = match self.make_exclusive().and_then(|()| self.fields()) {
+            Ok(fields) => fields,
+            Err(error) => return HostTask::failed(error),
+        };
+        let core = self.core.core();
+        self.stream.run_fallible(move || {
+            let work = move || work(&mut FieldsMut::new(fields.checked()?));
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let outcome = outcome.unwrap_or_else(|payload| Err(Error::panicked("work on a host stream", &*payload)));
+            outcome.inspect_err(|error| core.fail(error.clone()))
+        })
     }
 }

@@ -8,7 +8,7 @@ use crate::HostArray;
 use crate::admission::MOST_OPERATIONS;
 use crate::backend::{Event, StreamHandle};
 use crate::batch::BatchOwner;
-use crate::device::Shared;
+use crate::device::{Active, Shared};
 use crate::error::{Error, Result};
 use crate::readback::ReadCore;
 use crate::staging::Segment;
@@ -87,6 +87,8 @@ impl Entry {
             device.engine.kick();
         }
         let lost = device.is_lost();
+        // Dropped last: who drains waits until the memory is back.
+        let _active = Active::new(device);
         match self.done {
             Done::Chunk(core, event) => {
                 device.events.put(event);

@@ -187,6 +187,11 @@ impl ReadCore {
         self.close_use(&self.device.read_stream, false);
         let (origin, target) = {
             let mut work = lock(&self.work);
+            let result = match (&work.origin, result) {
+                // Work that writes to the batch has failed: what was read is not what was meant.
+                (Origin::Field(core, _), Ok(())) => core.failure().map_or(Ok(()), |error| Err(error.clone())),
+                (_, result) => result,
+            };
             let target = if result.is_err() { work.target.take() } else { None };
             let origin = std::mem::replace(&mut work.origin, Origin::Elsewhere);
             if work.result.is_none() {

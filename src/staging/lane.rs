@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{Ring, Segment};
 use crate::admission::{Grant, MOST_OPERATIONS};
 use crate::batch::{BatchOwner, HostBatch};
+use crate::device::Active;
 use crate::plan::{Plan, Way};
 use crate::sync::Mutex;
 
@@ -18,6 +19,9 @@ pub(crate) struct StagedBatch {
     pub(crate) plan: Plan,
     /// What admission gave, until the block is there.
     pub(crate) grant: Mutex<Option<Grant>>,
+    /// Dropped after the batch: who drains waits for the memory too.
+    #[expect(dead_code, reason = "kept for its drop")]
+    pub(crate) active: Active,
 }
 
 /// A stretch of a part, small enough for the ring.

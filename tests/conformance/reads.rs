@@ -192,6 +192,31 @@ fn predict_writes_every_result_in_order() {
 }
 
 #[test]
+fn what_failed_work_wrote_is_not_read_as_a_result() {
+    on_each(
+        |builder| builder,
+        |bed| async move {
+            let stream = host_stream(&bed.device);
+            for panics in [false, true] {
+                let batch = bed.device.transfer(("y", vec![0_f32; 10])).await.unwrap().await.unwrap();
+                let mut lease = batch.on(&stream).unwrap();
+                let work = lease.run_mut::<(), _>(move |_| {
+                    assert!(!panics, "half way");
+                    Err(Error::source("no weights"))
+                });
+                drop(work);
+                lease.end().unwrap();
+                let error = match batch.field("y").unwrap().read_back::<f32>() {
+                    Ok(read) => read.await.unwrap_err(),
+                    Err(error) => error,
+                };
+                assert!(matches!(error, Error::Panicked { .. }) == panics, "{error}");
+            }
+        },
+    );
+}
+
+#[test]
 fn results_can_be_sent_again() {
     on_each(
         |builder| builder,
