@@ -103,3 +103,24 @@ fn polling_after_the_end_is_harmless_b54() {
     let mut end = task::spawn(stream::empty::<inflight::HostBatch>().to_device(sim.device()).fuse());
     assert!(assert_ready!(end.poll_next()).is_none());
 }
+
+#[test]
+fn who_drains_is_woken_when_the_memory_is_back() {
+    struct Look(inflight::Device, std::sync::Mutex<Vec<usize>>);
+    impl futures::task::ArcWake for Look {
+        fn wake_by_ref(this: &std::sync::Arc<Self>) {
+            this.1.lock().unwrap().push(this.0.stats().device_used);
+        }
+    }
+    for bytes in [8, 200_000] {
+        let sim = by_hand(1 << 20);
+        drop(sim.device().try_transfer(("x", vec![1_u8; bytes])).unwrap());
+        let look = std::sync::Arc::new(Look(sim.device().clone(), std::sync::Mutex::default()));
+        let waker = futures::task::waker(look.clone());
+        let device = sim.device().clone();
+        let mut drain = pin!(device.drain());
+        assert!(drain.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        sim.complete_all();
+        assert_eq!(*look.1.lock().unwrap(), [0], "woken once, with nothing in use");
+    }
+}
