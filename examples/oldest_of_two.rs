@@ -1,10 +1,15 @@
 //! Two transfers kept under way by hand, the oldest awaited in each step; and the same loop with `.buffered(2)`.
 #![allow(clippy::print_stdout, reason = "an example prints what it shows")]
 
+#[path = "options/device.rs"]
+mod device;
+
 use std::collections::VecDeque;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use inflight::{BatchStreamExt, Device, DeviceBatch, HostBatch, Result, batch};
+
+use device::Which;
 
 const STEPS: usize = 10;
 
@@ -43,8 +48,8 @@ async fn with_buffered(device: &Device) -> Result<(usize, f64)> {
     Ok((steps, sum))
 }
 
-async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let (one, two) = (Device::from_env()?, Device::from_env()?);
+async fn run(which: Which) -> Result<(), Box<dyn std::error::Error>> {
+    let (one, two) = (which.builder().build()?, which.builder().build()?);
     let hand = by_hand(&one).await?;
     let buffered = with_buffered(&two).await?;
     let (sent, also) = (one.stats().bytes_sent, two.stats().bytes_sent);
@@ -56,6 +61,6 @@ async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    futures::executor::block_on(run())
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    futures::executor::block_on(run(Which::from_arguments()?))
 }

@@ -1,13 +1,21 @@
 //! Prediction: batches in, every score out, in order. Both directions are in flight while the stream computes.
 #![allow(clippy::print_stdout, reason = "an example prints what it shows")]
 
+#[path = "options/device.rs"]
+mod device;
+#[path = "work/mod.rs"]
+mod work;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::error::Error;
 
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
-use inflight::{
-    BatchStreamExt, ComputeStream, Device, DeviceBatch, HostArray, HostBatch, HostStream, HostTask, Result, batch,
-};
+use inflight::{BatchStreamExt, ComputeStream, Device, DeviceBatch, HostArray, HostBatch, Result, batch};
+
+use device::Which;
+use work::Work;
 
 const ROWS: usize = 4;
 const BATCHES: u16 = 8;
@@ -19,28 +27,18 @@ fn rows(n: u16) -> Result<HostBatch> {
 }
 
 /// Queues the forward pass, which writes the scores in place; only they go home.
-fn forward(batch: DeviceBatch, compute: &HostStream) -> Result<(DeviceBatch, HostTask<()>)> {
-    let mut step = batch.on(compute)?;
-    let work = step.run_mut(|fields| {
-        let (pixels, mut scores) = fields.split::<f32, f32>("pixels", "scores")?;
-        for (score, row) in scores.iter_mut().zip(pixels.outer_iter()) {
-            *score = row.mean().unwrap_or(0.0);
-        }
-        Ok(())
-    });
+fn forward(batch: DeviceBatch, compute: &impl Work) -> Result<(DeviceBatch, BoxFuture<'static, Result<()>>)> {
+    let mut step = batch.on(compute.stream())?;
+    let work = compute.sum_rows(&mut step, "pixels", "scores")?;
     step.end()?;
     Ok((batch.select(["scores"])?, work))
 }
 
-async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let device = Device::from_env()?;
-    let ComputeStream::Host(compute) = device.compute_stream()? else {
-        return Err("the work of this example is for a host stream".into());
-    };
-    // A forward pass that fails leaves the scores as they were: only its task knows.
+async fn run(device: &Device, compute: impl Work) -> Result<(), Box<dyn Error>> {
+    // A forward pass that fails leaves the scores as they were: only its future knows.
     let works = RefCell::new(VecDeque::new());
     let mut results = stream::iter((0..BATCHES).map(rows))
-        .to_device(&device)
+        .to_device(device)
         .buffered(4)
         .map(|batch| -> Result<_> {
             let (scores, work) = forward(batch?, &compute)?;
@@ -56,7 +54,8 @@ async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         work.await?;
         let (n, scores) = (result.meta::<u16>().copied(), result.field("scores")?.to_array::<f32>()?);
         assert_eq!(n, Some(next), "in order");
-        assert!((0..ROWS).all(|row| scores[row] == f32::from(next) + row as f32 / 4.0), "each row has its score");
+        let expected = |row| 100.0 * (f32::from(next) + row as f32 / 4.0);
+        assert!((0..ROWS).all(|row| scores[row] == expected(row)), "each row has its score");
         println!("batch {next}: {scores}");
         next += 1;
     }
@@ -64,6 +63,14 @@ async fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    futures::executor::block_on(run())
+fn main() -> Result<(), Box<dyn Error>> {
+    let device = Which::from_arguments()?.builder().build()?;
+    futures::executor::block_on(async {
+        match device.compute_stream()? {
+            ComputeStream::Host(stream) => run(&device, work::Host(stream)).await,
+            #[cfg(feature = "cuda")]
+            ComputeStream::Cuda(stream) => run(&device, work::Gpu::new(&device, stream)?).await,
+            other => Err(format!("no work is known for {other:?}").into()),
+        }
+    })
 }

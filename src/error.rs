@@ -98,6 +98,13 @@ pub enum Error {
         /// What was asked for, and what was found.
         reason: String,
     },
+    /// There is no CUDA driver, or it does not work.
+    DriverUnavailable {
+        /// The driver's code, if it gave one.
+        code: Option<i32>,
+        /// What is wrong, and what would help.
+        reason: String,
+    },
     /// A batch needs more device memory than the device's limit.
     BatchTooLarge {
         /// Bytes that it needs, rounded up to block sizes.
@@ -174,6 +181,13 @@ pub enum Error {
         batch: String,
         /// The device of the stream.
         stream: String,
+    },
+    /// A compute stream that batches can't be used on.
+    UnusableStream {
+        /// What is wrong with it.
+        reason: &'static str,
+        /// The device.
+        device: String,
     },
     /// Something that this backend does not do.
     Unsupported {
@@ -307,6 +321,16 @@ impl std::fmt::Debug for Returned {
     }
 }
 
+/// What the driver says that a code means, in brackets; nothing where no driver was opened.
+fn meaning(code: i32) -> String {
+    #[cfg(feature = "cuda")]
+    if let Some(text) = crate::backend::cuda::describe(code) {
+        return format!(" ({text})");
+    }
+    let _ = code;
+    String::new()
+}
+
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -331,6 +355,7 @@ impl std::fmt::Display for Error {
             Self::ShapeMismatch { asked, found } => write!(f, "the data has shape {found:?}, not {asked:?}"),
             Self::InvalidSetting { name, value, reason } => write!(f, "{name} can't be \"{value}\": {reason}"),
             Self::NoDevice { reason } => write!(f, "no such device: {reason}"),
+            Self::DriverUnavailable { reason, .. } => write!(f, "the CUDA driver can't be used: {reason}"),
             Self::BatchTooLarge { bytes, limit, .. } => {
                 write!(f, "the batch needs {bytes} bytes of device memory, the limit is {limit}")
             }
@@ -355,10 +380,13 @@ impl std::fmt::Display for Error {
             Self::WrongDevice { batch, stream } => {
                 write!(f, "the batch is on {batch}, the compute stream belongs to {stream}")
             }
+            Self::UnusableStream { reason, device } => write!(f, "{device} can't work on this stream: {reason}"),
             Self::Unsupported { what, device } => write!(f, "{device} has no {what}"),
-            Self::Driver { code, call, device, .. } => write!(f, "{call} failed with code {code} on {device}"),
+            Self::Driver { code, call, device, .. } => {
+                write!(f, "{call} failed with code {code}{} on {device}", meaning(*code))
+            }
             Self::DeviceLost { code, call, device, .. } => {
-                write!(f, "{device} is lost: {call} failed with code {code}")
+                write!(f, "{device} is lost: {call} failed with code {code}{}", meaning(*code))
             }
             Self::Forked { device } => write!(f, "{device} was opened before a fork and can't be used in the child"),
             Self::Panicked { what, message, .. } => write!(f, "{what} panicked: {message}"),

@@ -46,7 +46,8 @@
 //!
 //! # Features
 //!
-//! - `cuda` (default): the CUDA backend. Empty in this version.
+//! - `cuda` (default): the CUDA backend, through [`cudarc`]. Builds where there is no CUDA; the driver is looked for when a
+//!   device is opened.
 //! - `tokio` (default): what spawns ([`prefetch`](BatchStreamExt::prefetch)), and tokio's cooperative budget. Without it all
 //!   else runs, on any executor.
 //!
@@ -55,6 +56,10 @@
 //! It decodes, augments and shuffles nothing, it runs no kernels of yours, and it moves nothing between GPUs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, reason = "tests stop where they fail"))]
+
+/// The crate that CUDA streams, contexts and slices are types of.
+#[cfg(feature = "cuda")]
+pub use cudarc;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -78,15 +83,19 @@ mod stream;
 mod sync;
 mod transfer;
 
+#[cfg(feature = "cuda")]
+pub use backend::cuda::hardware::{Hardware, UnifiedMemory};
 pub use backend::host::LinkModel;
 pub use batch::{Cursor, DeviceArray, DeviceBatch, HostArray, HostBatch, IntoBatch, Ready};
 pub use device::{Device, DeviceBuilder, DeviceKind, Overlap, PipelineStats, Stats};
 pub use dtype::{Dtype, Element};
 pub use error::{BoxError, Error, Result, Returned};
 pub use lease::{
-    ComputeStream, Fields, FieldsMut, HostGuard, HostSlice, HostStream, HostTask, HostView, Lease, LeaseStream, View,
-    ViewMut,
+    ComputeStream, Fields, FieldsMut, HostGuard, HostSlice, HostStream, HostTask, HostView, Lease, LeaseStream,
+    ReadSource, View, ViewMut, WriteTarget,
 };
+#[cfg(feature = "cuda")]
+pub use lease::{CudaFieldView, CudaFieldViewMut};
 pub use memory::Registered;
 pub use readback::{BatchReadback, Readback};
 pub use staging::PinnedArray;

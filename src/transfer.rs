@@ -135,10 +135,21 @@ impl State {
             None => is_there(core).then(|| Ok(DeviceBatch::new(core.clone()))),
         };
         // Often it is there already, and no waker is needed. Else: registered first, asked afterwards (invariant 7).
-        let Some(outcome) = ask(&flying.core).or_else(|| {
-            flying.core.waiters.register(&mut flying.key, context.waker());
-            ask(&flying.core)
-        }) else {
+        let device = &flying.core.device;
+        let Some(outcome) = ask(&flying.core)
+            .or_else(|| {
+                // What completes below must not wake this very poll (invariant 7).
+                if flying.key.is_registered() {
+                    flying.core.waiters.forget(&mut flying.key);
+                }
+                device.reactor.help(device);
+                ask(&flying.core)
+            })
+            .or_else(|| {
+                flying.core.waiters.register(&mut flying.key, context.waker());
+                ask(&flying.core)
+            })
+        else {
             return Poll::Pending;
         };
         *self = Self::Taken;

@@ -1,5 +1,7 @@
 //! What can be said on the command line.
 
+use super::device::Which;
+
 /// The text of `--help`.
 pub(crate) const HELP: &str = "Trains a two-layer perceptron on handwritten digits.
 
@@ -15,7 +17,7 @@ pub(crate) const HELP: &str = "Trains a two-layer perceptron on handwritten digi
 /// What was said, or the defaults.
 #[derive(Debug)]
 pub(crate) struct Options {
-    pub(crate) device: String,
+    pub(crate) device: Which,
     pub(crate) depth: usize,
     pub(crate) batch_size: usize,
     pub(crate) epochs: usize,
@@ -28,7 +30,7 @@ impl Options {
     /// Reads the arguments. `None` if help was asked for; a message if one is wrong.
     pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Self {
-            device: "auto".to_owned(),
+            device: Which::Auto,
             depth: 4,
             batch_size: 32,
             epochs: 30,
@@ -40,7 +42,7 @@ impl Options {
             let mut value = || arguments.next().ok_or_else(|| format!("{name} needs a value"));
             match name.as_str() {
                 "--help" | "-h" => return Ok(None),
-                "--device" => options.device = device(value()?)?,
+                "--device" => options.device = value()?.parse()?,
                 "--depth" => options.depth = at_least_one(&name, &value()?)?,
                 "--batch-size" => options.batch_size = at_least_one(&name, &value()?)?,
                 "--epochs" => options.epochs = at_least_one(&name, &value()?)?,
@@ -55,14 +57,6 @@ impl Options {
         }
         Ok(Some(options))
     }
-}
-
-fn device(text: String) -> Result<String, String> {
-    let is_cuda = text.strip_prefix("cuda:").is_some_and(|ordinal| ordinal.parse::<usize>().is_ok());
-    if is_cuda || text == "auto" || text == "host" {
-        return Ok(text);
-    }
-    Err(format!("--device \"{text}\" is not auto, host or cuda:N"))
 }
 
 fn at_least_one(name: &str, text: &str) -> Result<usize, String> {

@@ -8,6 +8,7 @@ mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub(crate) type Wakers = SmallVec<[Waker; 2]>;
 pub(crate) struct Admission {
     state: Mutex<State>,
     timeout: Option<Duration>,
+    /// Somebody may be waiting in a line; changed under the lock. Asked often by the reactor, which then need not take it.
+    waited_for: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -105,7 +108,7 @@ impl Admission {
             next: 0,
             spent: Wakers::new(),
         };
-        Self { state: Mutex::new(state), timeout }
+        Self { state: Mutex::new(state), timeout, waited_for: AtomicBool::new(false) }
     }
 
     /// A new live pipeline, whose floor is kept from now on.
@@ -155,7 +158,10 @@ impl Admission {
             let mut state = lock(&self.state);
             let decision = state.admit(pipeline.id(), bytes, ticket, waker, now, self.timeout);
             let woken = match decision {
-                Decision::Wait => Wakers::new(),
+                Decision::Wait => {
+                    self.waited_for.store(true, Ordering::Relaxed);
+                    Wakers::new()
+                }
                 _ => state.head_of(pipeline.id()),
             };
             (decision, woken, std::mem::take(&mut state.spent))
@@ -239,11 +245,22 @@ impl Admission {
 
     /// When somebody's wait becomes worth a word, or too long.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        lock(&self.state).rows.values().filter_map(|row| row.next_deadline(self.timeout)).min()
+        if !self.waited_for.load(Ordering::Relaxed) {
+            return None;
+        }
+        let state = lock(&self.state);
+        let next = state.rows.values().filter_map(|row| row.next_deadline(self.timeout)).min();
+        if state.rows.values().all(Row::is_idle) {
+            self.waited_for.store(false, Ordering::Relaxed);
+        }
+        next
     }
 
     /// Those who have waited so long by `now` that it must be said; those who time out are woken.
     pub(crate) fn overdue(&self, now: Duration) -> Vec<Overdue> {
+        if !self.waited_for.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
         let (overdue, woken) = {
             let mut state = lock(&self.state);
             let holders = state.holders();

@@ -101,6 +101,11 @@ impl Row {
         (waited >= timeout?).then_some(waited)
     }
 
+    /// Whether nobody waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.line.is_empty()
+    }
+
     pub(super) fn next_deadline(&self, timeout: Option<Duration>) -> Option<Duration> {
         let deadline = |waiting: &Waiting| {
             let word = (!waiting.said).then_some(waiting.since + WORTH_A_WORD);

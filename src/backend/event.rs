@@ -10,6 +10,19 @@ use crate::sync::{Condvar, Mutex, lock};
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Host(Arc<HostEvent>),
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<super::cuda::CudaEvent>),
+}
+
+impl Event {
+    /// The event of a backend without hardware.
+    pub(super) const fn host(&self) -> Result<&Arc<HostEvent>, Fault> {
+        match self {
+            Self::Host(event) => Ok(event),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Err(Fault::new(Fault::INVALID_HANDLE, "a host event")),
+        }
+    }
 }
 
 /// Counts how often it was recorded and up to which record it has fired.

@@ -102,7 +102,7 @@ impl Backend for HostBackend {
     }
 
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, _fields: &[Name]) -> Result<(), Fault> {
-        let StreamHandle::Host(queue) = stream;
+        let queue = stream.host()?;
         queue.copy(copy, Vec::new());
         Ok(())
     }
@@ -112,18 +112,18 @@ impl Backend for HostBackend {
     }
 
     fn record(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
-        let (StreamHandle::Host(queue), Event::Host(event)) = (stream, event);
+        let (queue, event) = (stream.host()?, event.host()?);
         queue.record(event);
         Ok(())
     }
 
     fn query(&self, event: &Event) -> Result<bool, Fault> {
-        let Event::Host(event) = event;
+        let event = event.host()?;
         event.query()
     }
 
     fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
-        let (StreamHandle::Host(queue), Event::Host(event)) = (stream, event);
+        let (queue, event) = (stream.host()?, event.host()?);
         queue.wait(event);
         Ok(())
     }

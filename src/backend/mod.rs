@@ -1,10 +1,14 @@
 //! The seam: what a device must do for us, in bytes. All that can be shared lives above it.
 //!
-//! `host` does real copies on threads, `sim` does them when a test says so. Both are built on `queue`, streams and
-//! events without hardware.
+//! `cuda` calls a driver. `host` does real copies on threads, `sim` does them when a test says so; both are built on
+//! `queue`, streams and events without hardware.
+
+use std::sync::Arc;
 
 use crate::error::{Error, Returned};
 
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
 pub(crate) mod event;
 pub(crate) mod host;
 pub(crate) mod os;
@@ -47,7 +51,10 @@ unsafe impl Sync for Memory {}
 #[derive(Clone, Debug)]
 pub(crate) enum StreamHandle {
     /// A queue of the host or simulator backend.
-    Host(std::sync::Arc<HostQueue>),
+    Host(Arc<HostQueue>),
+    /// A stream of CUDA's.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::CudaQueue),
 }
 
 impl StreamHandle {
@@ -55,6 +62,17 @@ impl StreamHandle {
     pub(crate) fn id(&self) -> u64 {
         match self {
             Self::Host(queue) => queue.id(),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(queue) => queue.id(),
+        }
+    }
+
+    /// The queue of a stream without hardware.
+    pub(crate) fn host(&self) -> Result<&Arc<HostQueue>, Fault> {
+        match self {
+            Self::Host(queue) => Ok(queue),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Err(Fault::new(Fault::INVALID_HANDLE, "a host stream")),
         }
     }
 }
@@ -105,8 +123,40 @@ pub(crate) enum Severity {
     Lost,
 }
 
+/// Why a backend does not work on a stream of the user's.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "every backend works on a host stream"))]
+pub(crate) enum Refusal {
+    /// It belongs to that device.
+    OtherDevice(String),
+    /// A stream of this kind, or in this state, can't be used.
+    Stream(&'static str),
+    /// The device did not say.
+    Fault(Fault),
+}
+
+/// The thread has entered the device, so that calls which follow need not; see [`Backend::enter`].
+#[derive(Debug, Default)]
+pub(crate) struct Inside {
+    #[cfg(feature = "cuda")]
+    _entered: Option<cuda::Entered>,
+}
+
+impl Inside {
+    #[cfg(feature = "cuda")]
+    const fn cuda(entered: Option<cuda::Entered>) -> Self {
+        Self { _entered: entered }
+    }
+}
+
 impl Fault {
     pub(crate) const OUT_OF_MEMORY: i32 = 2;
+    /// A handle of another backend, device or context.
+    #[cfg(feature = "cuda")]
+    pub(crate) const INVALID_HANDLE: i32 = 400;
+    /// Work that is going on.
+    #[cfg(feature = "cuda")]
+    pub(crate) const NOT_READY: i32 = 600;
     /// A launch that failed: the work was dropped before it ran.
     pub(crate) const NOT_RUN: i32 = 719;
 
@@ -150,6 +200,40 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     /// Whether small copies are often done before `copy` returns, so that asking at once pays.
     fn prompt(&self) -> bool {
         false
+    }
+
+    /// Says that this thread is one of ours and works for this device until it ends.
+    fn attach_thread(&self) {}
+
+    /// Makes a few calls on a thread that may be the user's cheaper: each of them would enter by itself.
+    fn enter(&self) -> Inside {
+        Inside::default()
+    }
+
+    /// What hardware it is, if it is any.
+    #[cfg(feature = "cuda")]
+    fn hardware(&self) -> Option<&cuda::hardware::Hardware> {
+        None
+    }
+
+    /// Whether a stream, of any device, is being captured, or can't be asked.
+    #[cfg(feature = "cuda")]
+    fn is_captured(&self, _stream: &cudarc::driver::CudaStream) -> bool {
+        false
+    }
+
+    /// Bytes of device memory that are free now, where that is not the host's to say.
+    fn free_memory(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether a stream of the user's can be used.
+    fn accepts(&self, stream: &StreamHandle) -> Result<(), Refusal> {
+        match stream {
+            StreamHandle::Host(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            StreamHandle::Cuda(_) => Err(Refusal::OtherDevice("a GPU".to_owned())),
+        }
     }
 
     /// A new compute stream for the user.

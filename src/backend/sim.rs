@@ -193,7 +193,7 @@ impl Backend for SimBackend {
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[Name]) -> Result<(), Fault> {
         self.meet(FaultPoint::Submit, "copy")?;
         lock(&self.state).counters.copies_submitted += 1;
-        let StreamHandle::Host(queue) = stream;
+        let queue = stream.host()?;
         queue.copy(copy, fields.iter().map(ToString::to_string).collect());
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Backend for SimBackend {
     fn record(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
         self.meet(FaultPoint::Record, "event record")?;
         lock(&self.state).counters.records += 1;
-        let (StreamHandle::Host(queue), Event::Host(event)) = (stream, event);
+        let (queue, event) = (stream.host()?, event.host()?);
         queue.record(event);
         self.settle();
         Ok(())
@@ -213,7 +213,7 @@ impl Backend for SimBackend {
 
     fn query(&self, event: &Event) -> Result<bool, Fault> {
         self.meet(FaultPoint::Query, "event query")?;
-        let Event::Host(event) = event;
+        let event = event.host()?;
         let mut state = lock(&self.state);
         state.counters.queries += 1;
         if event.latest() == 0 {
@@ -225,7 +225,7 @@ impl Backend for SimBackend {
 
     fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
         self.meet(FaultPoint::Wait, "stream wait")?;
-        let (StreamHandle::Host(queue), Event::Host(event)) = (stream, event);
+        let (queue, event) = (stream.host()?, event.host()?);
         let mut state = lock(&self.state);
         state.counters.waits += 1;
         if event.latest() == 0 {

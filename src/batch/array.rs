@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
-use crate::memory::HostBytes;
+use crate::memory::{HostBytes, Owner};
 use crate::staging::gather;
 use crate::staging::pinned::byte_len;
 
@@ -46,6 +46,11 @@ impl HostArray {
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
         Self { bytes, stored, shape: shape.into(), steps, casts: SmallVec::new() }
+    }
+
+    /// What keeps its memory.
+    pub(crate) const fn owner(&self) -> &Owner {
+        self.bytes.owner()
     }
 
     /// The type that its elements have on the device.

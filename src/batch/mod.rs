@@ -10,7 +10,7 @@ mod owner;
 mod usage;
 mod view;
 
-pub(crate) use self::core::{BatchCore, GroupState};
+pub(crate) use self::core::{BatchCore, Field, GroupState};
 pub(crate) use self::owner::BatchOwner;
 pub use array::HostArray;
 pub(crate) use array::Step;

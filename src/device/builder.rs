@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use super::shared::{Parts, Shared, next_id};
 use super::{Device, DeviceKind};
+use crate::ComputeStream;
 use crate::admission::Admission;
+#[cfg(feature = "cuda")]
+use crate::backend::cuda::CudaBackend;
 use crate::backend::host::{HostBackend, LinkModel};
 use crate::backend::{Backend, Space};
 use crate::error::{Error, Result, Returned};
-use crate::lease::LeaseStream;
+use crate::lease::{Binding, LeaseStream};
 use crate::readback::on_stream;
 use crate::staging::{Engine, PinnedPool, Purpose, Taken};
-use crate::{ComputeStream, HostStream};
 
-/// Device memory of the host backend and the simulator unless told otherwise.
+/// Device memory unless told otherwise, and unless a GPU has less than twice of it free.
 const MEMORY_BYTES: usize = 4 << 30;
 /// The ring unless told otherwise.
 const STAGING_BYTES: usize = 64 << 20;
@@ -42,13 +44,19 @@ pub enum Overlap<'a> {
     Off(&'a ComputeStream),
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Which {
     #[default]
     Auto,
     Host,
     Cuda(usize),
+    #[cfg(feature = "cuda")]
+    Context(CudaContext),
 }
+
+/// A context of the user's.
+#[cfg(feature = "cuda")]
+type CudaContext = Arc<cudarc::driver::CudaContext>;
 
 /// Settings for a [`Device`]; from [`Device::builder`].
 #[derive(Clone, Debug, Default)]
@@ -63,28 +71,38 @@ pub struct DeviceBuilder<'a> {
     admission_timeout: Option<Duration>,
     link: Option<LinkModel>,
     overlap: Overlap<'a>,
+    /// Copies share a compute stream that the device makes; what the environment can ask for.
+    single_of_its_own: bool,
 }
 
 impl<'a> DeviceBuilder<'a> {
     /// Asks for the first GPU, or the host backend where there is none. The default.
-    pub const fn auto(mut self) -> Self {
+    pub fn auto(mut self) -> Self {
         self.which = Which::Auto;
         self
     }
 
     /// Asks for the host backend.
-    pub const fn host(mut self) -> Self {
+    pub fn host(mut self) -> Self {
         self.which = Which::Host;
         self
     }
 
     /// Asks for the GPU of that ordinal.
-    pub const fn cuda(mut self, ordinal: usize) -> Self {
+    pub fn cuda(mut self, ordinal: usize) -> Self {
         self.which = Which::Cuda(ordinal);
         self
     }
 
-    /// Limits device memory to so many bytes, in size classes; 4 GiB by default on the host backend.
+    /// Asks for the GPU of a context that the user has; see [`Device::from_context`].
+    #[cfg(feature = "cuda")]
+    pub fn context(mut self, context: &CudaContext) -> Self {
+        self.which = Which::Context(context.clone());
+        self
+    }
+
+    /// Limits device memory to so many bytes, in size classes; by default 4 GiB, or half of what a GPU has free if that is
+    /// less.
     ///
     /// A depth of n wants room for about n + 3 batches: n queued or arrived, one in use, one whose work is not done, and
     /// one that is kept for a pipeline which may be made later.
@@ -130,7 +148,7 @@ impl<'a> DeviceBuilder<'a> {
     }
 
     /// Says whether copies have streams of their own. Default: [`Overlap::On`].
-    pub const fn overlap<'b>(self, overlap: Overlap<'b>) -> DeviceBuilder<'b>
+    pub fn overlap<'b>(self, overlap: Overlap<'b>) -> DeviceBuilder<'b>
     where
         'a: 'b,
     {
@@ -141,21 +159,57 @@ impl<'a> DeviceBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDevice`], [`Error::InvalidSetting`] for a size or number of 0, [`Error::OutOfMemory`], and what the
-    /// system says if a thread can't be started.
-    pub fn build(self) -> Result<Device> {
-        match self.which {
-            Which::Cuda(ordinal) => Err(Error::NoDevice {
-                reason: format!("cuda:{ordinal} was asked for, and this version has no CUDA backend"),
-            }),
-            Which::Auto | Which::Host => {
-                if let Some(link) = self.link {
-                    checked_link(link)?;
-                }
-                let backend = Arc::new(HostBackend::new(self.link).map_err(no_thread)?);
-                self.build_on(backend, "host".to_owned(), DeviceKind::Host)
+    /// [`Error::NoDevice`], [`Error::DriverUnavailable`], [`Error::InvalidSetting`] for a size or number of 0,
+    /// [`Error::OutOfMemory`], and what the system says if a thread can't be started.
+    pub fn build(mut self) -> Result<Device> {
+        match std::mem::take(&mut self.which) {
+            Which::Auto => self.build_auto(),
+            Which::Host => self.build_host(),
+            #[cfg(feature = "cuda")]
+            Which::Cuda(ordinal) => {
+                let backend = CudaBackend::open(ordinal).map_err(|unavailable| unavailable.error)?;
+                self.build_cuda(backend, ordinal)
             }
+            #[cfg(feature = "cuda")]
+            Which::Context(context) => {
+                let backend = CudaBackend::from_context(&context).map_err(|unavailable| unavailable.error)?;
+                self.build_cuda(backend, context.ordinal())
+            }
+            #[cfg(not(feature = "cuda"))]
+            Which::Cuda(ordinal) => Err(Error::NoDevice {
+                reason: format!("cuda:{ordinal} was asked for, and this crate was built without its feature \"cuda\""),
+            }),
         }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn build_auto(self) -> Result<Device> {
+        match CudaBackend::open(0) {
+            Ok(backend) => self.build_cuda(backend, 0),
+            Err(unavailable) if unavailable.is_absent => {
+                tracing::debug!(reason = %unavailable.error, "no GPU: the host it is");
+                self.build_host()
+            }
+            Err(unavailable) => Err(unavailable.error),
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn build_auto(self) -> Result<Device> {
+        self.build_host()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn build_cuda(self, backend: CudaBackend, ordinal: usize) -> Result<Device> {
+        self.build_on(Arc::new(backend), format!("cuda:{ordinal}"), DeviceKind::Cuda)
+    }
+
+    fn build_host(self) -> Result<Device> {
+        if let Some(link) = self.link {
+            checked_link(link)?;
+        }
+        let backend = Arc::new(HostBackend::new(self.link).map_err(no_thread)?);
+        self.build_on(backend, "host".to_owned(), DeviceKind::Host)
     }
 
     /// Builds the device on a thread of its own.
@@ -186,7 +240,8 @@ impl<'a> DeviceBuilder<'a> {
 
     /// Builds a device on a backend of ours.
     pub(crate) fn build_on(self, backend: Arc<dyn Backend>, name: String, kind: DeviceKind) -> Result<Device> {
-        let memory = checked("memory_bytes", self.memory_bytes, MEMORY_BYTES, 1)?;
+        let half_free = backend.free_memory().map_or(usize::MAX, |free| free / 2);
+        let memory = checked("memory_bytes", self.memory_bytes, MEMORY_BYTES.min(half_free).max(1), 1)?;
         let staging = checked("staging_bytes", self.staging_bytes, STAGING_BYTES, LEAST_STAGING_BYTES)? / 256 * 256;
         let pinned = checked("pinned_bytes", self.pinned_bytes, PINNED_BYTES, 1)?;
         let readback = checked("readback_bytes", self.readback_bytes, PINNED_BYTES, 1)?;
@@ -194,15 +249,14 @@ impl<'a> DeviceBuilder<'a> {
         let by_hand = backend.by_hand();
         let id = next_id();
         let single = match self.overlap {
-            Overlap::On => None,
             Overlap::Off(stream) => Some(stream.clone()),
+            Overlap::On if self.single_of_its_own => {
+                Some(ComputeStream::new(backend.as_ref(), id).map_err(|fault| fault.into_error(&name))?)
+            }
+            Overlap::On => None,
         };
-        if let Some(stream) = &single {
-            stream.bind(id).map_err(|other| Error::WrongDevice {
-                batch: name.clone(),
-                stream: format!("device number {other}"),
-            })?;
-        }
+        let binding = Binding { id, name: &name, backend: backend.as_ref() };
+        let single = single.map(|stream| stream.bind(&binding).map(|handle| (stream, handle))).transpose()?;
         let ring = backend.alloc(Space::Pinned, staging).map_err(|fault| match fault.code {
             crate::backend::Fault::OUT_OF_MEMORY => Error::OutOfMemory {
                 what: "page-locked memory (staging_bytes)",
@@ -223,7 +277,7 @@ impl<'a> DeviceBuilder<'a> {
             single,
         };
         let shared = Arc::new(Shared::new(id, parts));
-        shared.engine.spawn().map_err(no_thread)?;
+        shared.engine.spawn(&shared.backend).map_err(no_thread)?;
         if !by_hand {
             shared.reactor.spawn(&shared).map_err(no_thread)?;
         }
@@ -291,8 +345,8 @@ pub(super) fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Device
     match text(&read, "INFLIGHT_OVERLAP")?.as_deref() {
         None | Some("on") => builder.build(),
         Some("off") => {
-            let stream = ComputeStream::Host(HostStream::new()?);
-            builder.overlap(Overlap::Off(&stream)).build()
+            builder.single_of_its_own = true;
+            builder.build()
         }
         Some(other) => Err(invalid("INFLIGHT_OVERLAP", other.to_owned(), "it is on or off")),
     }
@@ -324,9 +378,10 @@ mod tests {
     fn the_environment_is_obeyed() {
         let device = from_env(env(&[("INFLIGHT_DEVICE", "host"), ("INFLIGHT_MEMORY_BYTES", "8192")])).unwrap();
         assert_eq!((device.kind(), device.stats().device_limit), (DeviceKind::Host, 8192));
-        let device = from_env(env(&[("INFLIGHT_OVERLAP", "off")])).unwrap();
+        let device = from_env(env(&[("INFLIGHT_DEVICE", "host"), ("INFLIGHT_OVERLAP", "off")])).unwrap();
         let (one, two) = (device.compute_stream().unwrap(), device.compute_stream().unwrap());
-        assert_eq!(one.handle().id(), two.handle().id(), "copies and compute share one stream");
+        let id = |stream| device.shared().bind(stream).unwrap().id();
+        assert_eq!(id(&one), id(&two), "copies and compute share one stream");
     }
 
     #[test]

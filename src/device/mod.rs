@@ -4,6 +4,7 @@ mod builder;
 mod shared;
 mod stats;
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +18,13 @@ use crate::backend::StreamHandle;
 use crate::batch::HostBatch;
 use crate::dtype::Element;
 use crate::error::{Error, Result, Returned};
-use crate::lease::{HostSlice, HostStream, LeaseStream};
+use crate::lease::{LeaseStream, ReadSource, Users, WriteTarget};
 use crate::memory::blocks::class_of;
 use crate::plan::Plan;
 use crate::reactor::until;
 use crate::readback::{Readback, on_stream};
 use crate::staging::{PinnedBlock, Purpose};
-use crate::{ComputeStream, HostArray, PinnedArray, Registered, Transfer};
+use crate::{ComputeStream, Dtype, HostArray, PinnedArray, Registered, Transfer};
 
 /// What kind of device it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +34,8 @@ pub enum DeviceKind {
     Host,
     /// One that a test drives by hand.
     Simulated,
+    /// A GPU through CUDA's driver; [`Stats::hardware`] says which.
+    Cuda,
 }
 
 /// A device and all that serves it: streams, staging, budgets, threads.
@@ -44,9 +47,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The first GPU, or the host backend where there is none.
-    ///
-    /// This version has no GPU backend, so it is always the host's.
+    /// The first GPU, or the host backend where there is none: no driver library, or no device. A driver that is there and
+    /// does not work is an error.
     ///
     /// # Errors
     ///
@@ -59,9 +61,30 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDevice`] if there is none; in this version, always.
+    /// [`Error::NoDevice`] if there is none, [`Error::DriverUnavailable`] if there is no driver or it does not work, and
+    /// those of [`DeviceBuilder::build`].
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Self::builder().cuda(ordinal).build()
+    }
+
+    /// The GPU of a context that the user has, whose streams and memory can then be used with it.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use inflight::{Device, cudarc::driver::CudaContext};
+    ///
+    /// let context = CudaContext::new(0)?;
+    /// let device = Device::from_context(&context)?;
+    /// let compute = context.new_stream()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DeviceBuilder::build`].
+    #[cfg(feature = "cuda")]
+    pub fn from_context(context: &Arc<cudarc::driver::CudaContext>) -> Result<Self> {
+        Self::builder().context(context).build()
     }
 
     /// The host backend: device memory is the host's, copies are made by a thread.
@@ -103,7 +126,7 @@ impl Device {
         self.shared.kind
     }
 
-    /// Its name: `host`, or `simulated:N`.
+    /// Its name: `cuda:N`, `host`, or `simulated:N`.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
@@ -118,11 +141,8 @@ impl Device {
         if let Some(single) = &self.shared.single {
             return Ok(single.clone());
         }
-        let handle = self.shared.backend.compute_stream().map_err(|fault| self.shared.fault(fault))?;
-        let stream = match handle {
-            StreamHandle::Host(queue) => HostStream::from_queue(queue, self.shared.id),
-        };
-        Ok(ComputeStream::Host(stream))
+        let made = ComputeStream::new(self.shared.backend.as_ref(), self.shared.id);
+        made.map_err(|fault| self.shared.fault(fault))
     }
 
     /// Sends one batch. The await is admission: it ends when there is room and the transfer is under way.
@@ -200,7 +220,7 @@ impl Device {
             0 => None,
             _ => Some(self.shared.pinned.take(&self.shared, Purpose::User, bytes).await?),
         };
-        if T::DTYPE == crate::Dtype::Bool {
+        if T::DTYPE == Dtype::Bool {
             block.iter().for_each(PinnedBlock::zero);
         }
         PinnedArray::over(block, dim)
@@ -225,10 +245,11 @@ impl Device {
     ///
     /// [`Error::Busy`] if there is no room to read into right now ([`read_wait`](Self::read_wait) waits),
     /// [`Error::WrongDevice`], or the cause if the device is lost.
-    pub fn read<T: Element, S: LeaseStream>(&self, slice: &HostSlice<T>, stream: &S) -> Result<Readback<T>> {
-        self.own(stream)?;
-        let room = on_stream::try_room(&self.shared, slice.bytes())?;
-        self.read_into(slice, stream, room)
+    pub fn read<T: Element, S: LeaseStream>(&self, slice: &impl ReadSource<T>, stream: &S) -> Result<Readback<T>> {
+        self.shared.check()?;
+        let (stream, layout) = (self.shared.bind(stream)?, layout::<T>(slice)?);
+        let room = on_stream::try_room(&self.shared, layout.2)?;
+        self.read_into(slice, layout, &stream, room)
     }
 
     /// As [`read`](Self::read), after waiting for room; the copy is enqueued when there is some.
@@ -240,29 +261,26 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] for more than the budget or the machine has; else as for [`read`](Self::read).
-    pub async fn read_wait<T: Element, S: LeaseStream>(&self, slice: &HostSlice<T>, stream: &S) -> Result<Readback<T>> {
-        self.own(stream)?;
-        let room = on_stream::room(&self.shared, slice.bytes()).await?;
-        self.read_into(slice, stream, room)
+    pub async fn read_wait<T: Element, S: LeaseStream>(
+        &self,
+        slice: &impl ReadSource<T>,
+        stream: &S,
+    ) -> Result<Readback<T>> {
+        self.shared.check()?;
+        let (stream, layout) = (self.shared.bind(stream)?, layout::<T>(slice)?);
+        let room = on_stream::room(&self.shared, layout.2).await?;
+        self.read_into(slice, layout, &stream, room)
     }
 
     fn read_into<T: Element>(
         &self,
-        slice: &HostSlice<T>,
-        stream: &impl LeaseStream,
+        slice: &impl ReadSource<T>,
+        layout: (Dtype, Vec<usize>, usize),
+        stream: &StreamHandle,
         room: on_stream::Room,
     ) -> Result<Readback<T>> {
-        let layout = (T::DTYPE, slice.shape().to_vec(), slice.bytes());
-        on_stream::read(&self.shared, layout, crate::batch::Name::new_static("slice"), slice, &stream.handle(), room)
-            .map(Readback::new)
-    }
-
-    fn own<S: LeaseStream>(&self, stream: &S) -> Result<()> {
-        self.shared.check()?;
-        stream.bind(self.shared.id).map_err(|other| Error::WrongDevice {
-            batch: self.shared.name.clone(),
-            stream: format!("device number {other}"),
-        })
+        let (name, source) = (crate::batch::Name::new_static("slice"), Users(slice, PhantomData::<T>));
+        on_stream::read(&self.shared, layout, name, &source, stream, room).map(Readback::new)
     }
 
     /// Writes a host array into the user's device memory.
@@ -279,22 +297,21 @@ impl Device {
     pub async fn write<T: Element, S: LeaseStream>(
         &self,
         array: impl Into<HostArray>,
-        slice: &HostSlice<T>,
+        slice: impl WriteTarget<T>,
         stream: &S,
     ) -> Result<()> {
         const FIELD: &str = "data";
         let array = array.into();
-        self.own(stream)?;
-        if array.shape() != slice.shape() {
-            return Err(Error::ShapeMismatch { asked: slice.shape().to_vec(), found: array.shape().to_vec() });
-        }
+        self.shared.check()?;
+        self.shared.bind(stream)?;
+        slice.expect_shape(array.shape())?;
         if array.dtype() != T::DTYPE {
             return Err(Error::DtypeMismatch { field: FIELD.to_owned(), asked: T::DTYPE, found: array.dtype() });
         }
         let batch = self.transfer((FIELD, array)).await?.early().await?;
         let lease = batch.on(stream)?;
         lease.queued(FIELD).await?;
-        lease.copy_into(FIELD, slice)?;
+        slice.enqueue(&lease, FIELD)?;
         lease.end()
     }
 
@@ -342,6 +359,13 @@ impl Device {
     pub(crate) fn hold_staging(&self, held: bool) {
         self.shared.engine.hold(held);
     }
+}
+
+/// What a read-back of the slice yields: dtype, shape, bytes.
+fn layout<T: Element>(slice: &impl ReadSource<T>) -> Result<(Dtype, Vec<usize>, usize)> {
+    let shape = slice.extent();
+    let bytes = crate::staging::pinned::byte_len(&shape, T::DTYPE)?;
+    Ok((T::DTYPE, shape, bytes))
 }
 
 /// Bytes of the block that a plan needs.

@@ -9,7 +9,8 @@ use super::stats::Counters;
 use crate::admission::{Admission, Block, Pipeline};
 use crate::backend::{Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
 use crate::error::{Error, Result, Returned};
-use crate::lease::LeaseStream;
+use crate::lease::{Binding, LeaseStream};
+use crate::memory::Owner;
 use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
 use crate::sync::{Mutex, lock};
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) drained: Waiters,
     /// What copies without an event read, until an event behind them can be recorded.
     orphans: Mutex<Vec<Held>>,
+    /// Sources of copies that are done: dropped together, on a staging thread, since they are the user's.
+    sources: Mutex<Vec<Owner>>,
     lost: OnceLock<Fault>,
     forks: u64,
 }
@@ -58,7 +61,7 @@ pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) kind: DeviceKind,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) single: Option<crate::ComputeStream>,
+    pub(crate) single: Option<(crate::ComputeStream, StreamHandle)>,
     pub(crate) admission: Admission,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pinned: PinnedPool,
@@ -68,15 +71,15 @@ impl Shared {
     pub(crate) fn new(id: u64, parts: Parts) -> Self {
         let by_hand = parts.backend.by_hand();
         let streams = parts.backend.streams().clone();
-        let single = parts.single.as_ref().map(LeaseStream::handle);
+        let (single, shared) = parts.single.unzip();
         Self {
             id,
             name: parts.name,
             kind: parts.kind,
-            copy_stream: single.clone().unwrap_or(streams.copy),
-            read_stream: single.unwrap_or(streams.read),
+            copy_stream: shared.clone().unwrap_or(streams.copy),
+            read_stream: shared.unwrap_or(streams.read),
             backend: parts.backend,
-            single: parts.single,
+            single,
             direct: parts.admission.open_without_floor("direct"),
             reads: parts.admission.open_without_floor("read-back"),
             admission: parts.admission,
@@ -91,6 +94,7 @@ impl Shared {
             active: AtomicUsize::new(0),
             drained: Waiters::default(),
             orphans: Mutex::default(),
+            sources: Mutex::default(),
             lost: OnceLock::new(),
             forks: os::fork_generation(),
         }
@@ -132,6 +136,12 @@ impl Shared {
         self.lost().unwrap_or_else(|| fault.into_error(&self.name))
     }
 
+    /// A stream of the user's, if this device can work on it.
+    pub(crate) fn bind<S: LeaseStream>(&self, stream: &S) -> Result<StreamHandle> {
+        let binding = Binding { id: self.id, name: &self.name, backend: self.backend.as_ref() };
+        stream.bind(&binding)
+    }
+
     /// Takes an unused event.
     pub(crate) fn event(&self) -> Result<Event> {
         self.events.take(self.backend.as_ref()).map_err(|fault| self.fault(fault))
@@ -161,6 +171,34 @@ impl Shared {
                 lock(&self.orphans).push(held);
                 self.reactor.notify();
             }
+        }
+    }
+
+    /// Has the source of a copy that is done dropped on a staging thread, with others, when the reactor has time.
+    pub(crate) fn drop_later(&self, source: Owner) {
+        const MANY: usize = 64;
+        let many = {
+            let mut sources = lock(&self.sources);
+            sources.push(source);
+            sources.len() >= MANY
+        };
+        if many {
+            self.drop_sources();
+        }
+    }
+
+    /// Hands the sources that are to be dropped to a staging thread.
+    pub(crate) fn drop_sources(&self) {
+        let sources = std::mem::take(&mut *lock(&self.sources));
+        if !sources.is_empty() {
+            // One by one: a panic of one must not become a second one while it unwinds.
+            let drop_one = |source| {
+                if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop::<Owner>(source))) {
+                    let error = Error::panicked("the drop of a source", &*payload);
+                    tracing::error!(%error, "caught a panic");
+                }
+            };
+            self.engine.run(Box::new(move || sources.into_iter().for_each(drop_one)));
         }
     }
 
@@ -269,10 +307,11 @@ pub(crate) fn free_all(backend: &dyn Backend, space: Space, memory: Vec<Memory>)
 impl Drop for Shared {
     fn drop(&mut self) {
         let lost = self.is_lost();
-        let (device, pinned) = (self.admission.trim(), self.pinned.take_idle());
+        let (device, pinned, events) = (self.admission.trim(), self.pinned.take_idle(), self.events.take_all());
         let backend = self.backend.clone();
         self.reactor.stop();
         self.engine.stop(Box::new(move |ring| {
+            drop(events);
             if !lost {
                 free_all(backend.as_ref(), Space::Device, device);
                 free_all(backend.as_ref(), Space::Pinned, pinned.into_iter().chain(ring).collect());

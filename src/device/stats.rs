@@ -11,6 +11,9 @@ use super::{DeviceKind, Shared};
 pub struct Stats {
     /// What kind of device it is.
     pub kind: DeviceKind,
+    /// Which GPU it is and what its driver is, on a GPU.
+    #[cfg(feature = "cuda")]
+    pub hardware: Option<crate::Hardware>,
     /// Bytes sent to the device, padding between packed fields included.
     pub bytes_sent: u64,
     /// Copies to the device.
@@ -167,6 +170,8 @@ pub(crate) fn snapshot(device: &Shared) -> Stats {
     let nanos = counters.reactor_nanos.load(Relaxed);
     Stats {
         kind: device.kind,
+        #[cfg(feature = "cuda")]
+        hardware: device.backend.hardware().cloned(),
         bytes_sent: counters.sent.load(Relaxed),
         copies_sent: counters.copies.load(Relaxed),
         bytes_staged: counters.gathered.load(Relaxed),

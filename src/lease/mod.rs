@@ -1,14 +1,22 @@
 //! [`Lease`]: a batch in use by a compute stream. What can be seen through it is in `view.rs`, streams are in `stream.rs`.
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fields;
+mod memory;
 mod slice;
 mod stream;
 mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaFieldView, CudaFieldViewMut};
 pub use fields::{Fields, FieldsMut};
+pub(crate) use memory::Users;
+pub use memory::{ReadSource, WriteTarget};
 pub use slice::{HostGuard, HostSlice};
+pub(crate) use stream::Binding;
 pub use stream::{ComputeStream, HostStream, HostTask, LeaseStream};
 pub use view::{HostView, View, ViewMut};
 
@@ -49,13 +57,10 @@ impl<S: LeaseStream> Lease<S> {
         if let Some(error) = core.failure() {
             return Err(error.clone());
         }
-        stream.bind(core.device.id).map_err(|other| Error::WrongDevice {
-            batch: core.device.name.clone(),
-            stream: format!("device number {other}"),
-        })?;
+        let handle = core.device.bind(stream)?;
         lock(&core.usage).open()?;
         Ok(Self {
-            handle: stream.handle(),
+            handle,
             stream: stream.clone(),
             core,
             waited: AtomicU64::new(0),
@@ -106,6 +111,7 @@ impl<S: LeaseStream> Lease<S> {
 
     fn prepare(&self, place: usize) -> Result<()> {
         self.core.device.check()?;
+        let _inside = self.core.device.backend.enter();
         self.come_after(false)?;
         if let Some(group) = self.core.fields[place].group
             && !self.come_after_group(group)?
@@ -121,12 +127,12 @@ impl<S: LeaseStream> Lease<S> {
     ///
     /// [`Error::UnknownField`], [`Error::DtypeMismatch`], [`Error::NotQueued`] for a field of an early batch that
     /// [`queued`](Self::queued) has not answered for, or the cause if it failed.
-    pub fn view<T: Element>(&self, name: &str) -> Result<View<'_, T>> {
+    pub fn view<T: Element>(&self, name: &str) -> Result<View<'_, T, S>> {
         let place = self.core.position(name)?;
         self.core.typed(place, T::DTYPE)?;
         self.prepare(place)?;
         self.used.store(true, Ordering::Release);
-        Ok(View::new(&self.core, place))
+        Ok(View::new(self, place))
     }
 
     /// Waits until all copies of a field are enqueued. It does not wait for their arrival.
@@ -173,7 +179,7 @@ impl<S: LeaseStream> Lease<S> {
     ///
     /// [`Error::Borrowed`] if the batch has other leases, host views or pending reads, or a name is given twice; else as
     /// for [`view`](Self::view).
-    pub fn split_mut<T: Element, const N: usize>(&mut self, names: [&str; N]) -> Result<[ViewMut<'_, T>; N]> {
+    pub fn split_mut<T: Element, const N: usize>(&mut self, names: [&str; N]) -> Result<[ViewMut<'_, T, S>; N]> {
         let mut places = [0; N];
         for (index, name) in names.iter().enumerate() {
             places[index] = self.core.position(name)?;
@@ -187,7 +193,8 @@ impl<S: LeaseStream> Lease<S> {
             self.prepare(place)?;
         }
         self.used.store(true, Ordering::Release);
-        Ok(places.map(|place| ViewMut::new(&self.core, place)))
+        let this = &*self;
+        Ok(places.map(|place| ViewMut::new(this, place)))
     }
 
     /// Reads a field back, after the work that is queued on this stream until now.
@@ -242,6 +249,7 @@ impl<S: LeaseStream> Lease<S> {
         if !std::mem::replace(&mut self.open, false) {
             return None;
         }
+        let _inside = self.core.device.backend.enter();
         let (touched, wrote) = (self.used.load(Ordering::Acquire), self.exclusive.load(Ordering::Acquire));
         self.core.close_use(&self.handle, touched, wrote)
     }

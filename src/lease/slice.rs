@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use ndarray::{ArrayViewD, ArrayViewMutD, IntoDimension, IxDyn};
 
-use super::{HostStream, LeaseStream};
+use super::memory::{ReadSource, WriteTarget};
+use super::{HostStream, Lease, LeaseStream};
 use crate::backend::StreamHandle;
 use crate::device::Shared;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::readback::on_stream::Source;
 use crate::staging::pinned::byte_len;
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -57,8 +57,13 @@ impl<T: Element> HostSlice<T> {
     }
 }
 
-impl<T: Element> Source for HostSlice<T> {
-    unsafe fn enqueue(&self, _device: &Shared, stream: &StreamHandle, dst: *mut u8) -> Result<()> {
+impl<T: Element> ReadSource<T> for HostSlice<T> {
+    fn extent(&self) -> Vec<usize> {
+        self.shape.to_vec()
+    }
+
+    #[expect(private_interfaces, reason = "the trait is sealed")]
+    unsafe fn enqueue(&self, device: &Shared, stream: &StreamHandle, dst: *mut u8) -> Result<()> {
         struct Target(*mut u8);
         // SAFETY: the caller keeps the memory at this address for the copy alone until it is done.
         unsafe impl Send for Target {}
@@ -68,7 +73,7 @@ impl<T: Element> Source for HostSlice<T> {
             }
         }
         let (slice, target, bytes) = (self.clone(), Target(dst), self.bytes());
-        let StreamHandle::Host(queue) = stream;
+        let queue = stream.host().map_err(|_| elsewhere(device))?;
         let copy = move || {
             let data = lock(&slice.data);
             // SAFETY: the slice has `bytes` bytes, the target as many by the caller's contract, and they are apart.
@@ -79,15 +84,21 @@ impl<T: Element> Source for HostSlice<T> {
     }
 }
 
-impl<S: LeaseStream> super::Lease<S> {
-    /// Queues a copy of a field into the user's memory.
-    pub(crate) fn copy_into<T: Element>(&self, name: &'static str, slice: &HostSlice<T>) -> Result<()> {
-        let (fields, slice) = (self.fields()?, slice.clone());
-        let StreamHandle::Host(queue) = &self.handle;
+impl<T: Element> WriteTarget<T> for &HostSlice<T> {
+    fn expect_shape(&self, shape: &[usize]) -> Result<()> {
+        if *shape == *self.shape {
+            return Ok(());
+        }
+        Err(Error::ShapeMismatch { asked: self.shape.to_vec(), found: shape.to_vec() })
+    }
+
+    fn enqueue<S: LeaseStream>(self, lease: &Lease<S>, field: &str) -> Result<()> {
+        let queue = lease.handle.host().map_err(|_| elsewhere(&lease.core.device))?;
+        let (fields, slice, field) = (lease.fields()?, self.clone(), field.to_owned());
         let bytes = slice.bytes();
         let copy = move || {
             let copied = fields.checked().and_then(|fields| {
-                let array = fields.view::<T>(name)?;
+                let array = fields.view::<T>(&field)?;
                 let whole = array.as_slice().ok_or(Error::Borrowed { reason: "a field is not contiguous" })?;
                 slice.lock().copy_from_slice(whole);
                 Ok(())
@@ -99,6 +110,11 @@ impl<S: LeaseStream> super::Lease<S> {
         queue.launch(Box::new(copy), "write", bytes);
         Ok(())
     }
+}
+
+/// The error for host memory and a stream that is not the host's.
+fn elsewhere(device: &Shared) -> Error {
+    Error::WrongDevice { batch: device.name.clone(), stream: "the host, where the slice is".to_owned() }
 }
 
 /// A [`HostSlice`] that is locked: its elements in order.

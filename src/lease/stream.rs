@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use crate::backend::queue::{Driver, Task};
-use crate::backend::{HostQueue, StreamHandle};
+use crate::backend::{Backend, Fault, HostQueue, Refusal, StreamHandle};
 use crate::error::{Error, Result, Returned};
 use crate::reactor::{Key, Waiters};
 use crate::sync::{Mutex, lock};
@@ -17,16 +17,36 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A stream that a batch can be used on: [`HostStream`], or [`ComputeStream`] for whichever it is. Sealed.
+/// A stream that a batch can be used on: [`HostStream`], `Arc<CudaStream>`, or [`ComputeStream`] for whichever it is.
+/// Sealed.
 pub trait LeaseStream: sealed::Sealed + Clone + std::fmt::Debug + Send + Sync + 'static {
-    /// The stream as the backend knows it.
+    /// The stream as the backend knows it, if that device can work on it.
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "the trait is sealed")]
-    fn handle(&self) -> StreamHandle;
+    fn bind(&self, to: &Binding<'_>) -> Result<StreamHandle>;
+}
 
-    /// Binds it to a device; answers the number of the one it belongs to if that is another.
-    #[doc(hidden)]
-    fn bind(&self, device: u64) -> Result<(), u64>;
+/// The device that a stream is to be used on.
+#[derive(Debug)]
+pub(crate) struct Binding<'a> {
+    pub(crate) id: u64,
+    pub(crate) name: &'a str,
+    pub(crate) backend: &'a dyn Backend,
+}
+
+impl Binding<'_> {
+    /// The stream, if the device can work on it.
+    pub(super) fn accept(&self, stream: StreamHandle) -> Result<StreamHandle> {
+        self.backend.accepts(&stream).map(|()| stream).map_err(|refusal| match refusal {
+            Refusal::OtherDevice(other) => self.wrong(other),
+            Refusal::Stream(reason) => Error::UnusableStream { reason, device: self.name.to_owned() },
+            Refusal::Fault(fault) => fault.into_error(self.name),
+        })
+    }
+
+    fn wrong(&self, stream: String) -> Error {
+        Error::WrongDevice { batch: self.name.to_owned(), stream }
+    }
 }
 
 /// A compute stream of some backend; from [`Device::compute_stream`](crate::Device::compute_stream).
@@ -35,22 +55,46 @@ pub trait LeaseStream: sealed::Sealed + Clone + std::fmt::Debug + Send + Sync + 
 pub enum ComputeStream {
     /// Of the host backend or the simulator.
     Host(HostStream),
+    /// Of a GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<cudarc::driver::CudaStream>),
+}
+
+impl ComputeStream {
+    /// A new stream of a device.
+    pub(crate) fn new(backend: &dyn Backend, device: u64) -> Result<Self, Fault> {
+        match backend.compute_stream()? {
+            StreamHandle::Host(queue) => Ok(Self::Host(HostStream::from_queue(queue, device))),
+            #[cfg(feature = "cuda")]
+            StreamHandle::Cuda(queue) => {
+                let stream = queue.stream().ok_or(Fault::new(Fault::INVALID_HANDLE, "a compute stream"))?;
+                Ok(Self::Cuda(stream.clone()))
+            }
+        }
+    }
 }
 
 impl sealed::Sealed for ComputeStream {}
 
 impl LeaseStream for ComputeStream {
     #[expect(private_interfaces, reason = "the trait is sealed")]
-    fn handle(&self) -> StreamHandle {
+    fn bind(&self, to: &Binding<'_>) -> Result<StreamHandle> {
         match self {
-            Self::Host(stream) => stream.handle(),
+            Self::Host(stream) => stream.bind(to),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(stream) => stream.bind(to),
         }
     }
+}
 
-    fn bind(&self, device: u64) -> Result<(), u64> {
-        match self {
-            Self::Host(stream) => stream.bind(device),
-        }
+#[cfg(feature = "cuda")]
+impl sealed::Sealed for Arc<cudarc::driver::CudaStream> {}
+
+#[cfg(feature = "cuda")]
+impl LeaseStream for Arc<cudarc::driver::CudaStream> {
+    #[expect(private_interfaces, reason = "the trait is sealed")]
+    fn bind(&self, to: &Binding<'_>) -> Result<StreamHandle> {
+        to.accept(StreamHandle::Cuda(crate::backend::cuda::CudaQueue::theirs(self)))
     }
 }
 
@@ -120,14 +164,11 @@ impl sealed::Sealed for HostStream {}
 
 impl LeaseStream for HostStream {
     #[expect(private_interfaces, reason = "the trait is sealed")]
-    fn handle(&self) -> StreamHandle {
-        StreamHandle::Host(self.queue.clone())
-    }
-
-    fn bind(&self, device: u64) -> Result<(), u64> {
-        match *self.device.get_or_init(|| device) {
-            bound if bound == device => Ok(()),
-            other => Err(other),
+    fn bind(&self, to: &Binding<'_>) -> Result<StreamHandle> {
+        let stream = to.accept(StreamHandle::Host(self.queue.clone()))?;
+        match *self.device.get_or_init(|| to.id) {
+            bound if bound == to.id => Ok(stream),
+            other => Err(to.wrong(format!("device number {other}"))),
         }
     }
 }
@@ -163,7 +204,7 @@ impl<R> Teller<R> {
 impl<R> Drop for Teller<R> {
     fn drop(&mut self) {
         let (call, device) = ("a task of a host stream", "host stream".to_owned());
-        self.put(Err(Error::Driver { code: crate::backend::Fault::NOT_RUN, call, device, batch: Returned::default() }));
+        self.put(Err(Error::Driver { code: Fault::NOT_RUN, call, device, batch: Returned::default() }));
     }
 }
 

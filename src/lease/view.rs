@@ -6,41 +6,50 @@ use std::ops::Deref;
 
 use ndarray::{ArrayRef, ArrayView, ArrayViewD, ArrayViewMutD, IxDyn};
 
-use crate::batch::BatchCore;
+use super::{ComputeStream, Lease, LeaseStream};
+use crate::batch::{BatchCore, Field};
 use crate::device::DeviceKind;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
 /// A field's device memory, to be read by work on the stream of the lease that it came from.
+///
+/// On a CUDA stream it is an argument of kernels (`builder.arg(&view)`), and what cudarc's calls copy from.
 #[derive(Debug)]
-pub struct View<'a, T: Element> {
-    core: &'a BatchCore,
+pub struct View<'a, T: Element, S: LeaseStream = ComputeStream> {
+    pub(super) lease: &'a Lease<S>,
     place: usize,
+    pub(super) address: u64,
     element: PhantomData<&'a T>,
 }
 
-impl<T: Element> Clone for View<'_, T> {
+impl<T: Element, S: LeaseStream> Clone for View<'_, T, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Element> Copy for View<'_, T> {}
+impl<T: Element, S: LeaseStream> Copy for View<'_, T, S> {}
 
-impl<'a, T: Element> View<'a, T> {
-    pub(super) const fn new(core: &'a BatchCore, place: usize) -> Self {
-        Self { core, place, element: PhantomData }
+impl<'a, T: Element, S: LeaseStream> View<'a, T, S> {
+    pub(super) fn new(lease: &'a Lease<S>, place: usize) -> Self {
+        let address = lease.core.address(lease.core.fields[place].offset).addr() as u64;
+        Self { lease, place, address, element: PhantomData }
+    }
+
+    fn field(&self) -> &'a Field {
+        &self.lease.core.fields[self.place]
     }
 
     /// Its shape in elements.
     pub fn shape(&self) -> &'a [usize] {
-        &self.core.fields[self.place].shape
+        &self.field().shape
     }
 
     /// Its number of elements.
     pub fn len(&self) -> usize {
-        self.core.fields[self.place].bytes / size_of::<T>()
+        self.field().bytes / size_of::<T>()
     }
 
     /// Whether it has no elements.
@@ -49,23 +58,23 @@ impl<'a, T: Element> View<'a, T> {
     }
 
     /// The address of its first element in device memory; a multiple of 256.
-    pub fn device_ptr(&self) -> u64 {
-        self.core.address(self.core.fields[self.place].offset).addr() as u64
+    pub const fn address(&self) -> u64 {
+        self.address
     }
 }
 
 /// A field's device memory, to be written by work on the stream of the lease that it came from.
 #[derive(Debug)]
-pub struct ViewMut<'a, T: Element>(View<'a, T>);
+pub struct ViewMut<'a, T: Element, S: LeaseStream = ComputeStream>(View<'a, T, S>);
 
-impl<'a, T: Element> ViewMut<'a, T> {
-    pub(super) const fn new(core: &'a BatchCore, place: usize) -> Self {
-        Self(View::new(core, place))
+impl<'a, T: Element, S: LeaseStream> ViewMut<'a, T, S> {
+    pub(super) fn new(lease: &'a Lease<S>, place: usize) -> Self {
+        Self(View::new(lease, place))
     }
 }
 
-impl<'a, T: Element> Deref for ViewMut<'a, T> {
-    type Target = View<'a, T>;
+impl<'a, T: Element, S: LeaseStream> Deref for ViewMut<'a, T, S> {
+    type Target = View<'a, T, S>;
 
     fn deref(&self) -> &Self::Target {
         &self.0

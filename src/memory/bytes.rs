@@ -9,6 +9,9 @@ use ndarray::{ArcArray, Dimension};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 
+/// What keeps memory of the user's, or of a pool, as long as it lives.
+pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+
 /// An address in memory that `owner` keeps readable and unchanged.
 #[derive(Clone)]
 pub(crate) struct HostBytes {
@@ -17,7 +20,7 @@ pub(crate) struct HostBytes {
     len: usize,
     page_locked: Option<u64>,
     /// Keeps the memory.
-    owner: Arc<dyn Any + Send + Sync>,
+    owner: Owner,
 }
 
 // SAFETY: the memory is only read, through shared access to an owner that may be used from any thread.
@@ -90,6 +93,11 @@ impl HostBytes {
 
     pub(crate) const fn page_locked(&self) -> Option<u64> {
         self.page_locked
+    }
+
+    /// What keeps the memory.
+    pub(crate) const fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     /// Whether the owner's slice has so many bytes.

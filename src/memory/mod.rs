@@ -5,5 +5,5 @@ pub(crate) mod blocks;
 mod bytes;
 mod registered;
 
-pub(crate) use bytes::HostBytes;
+pub(crate) use bytes::{HostBytes, Owner};
 pub use registered::Registered;

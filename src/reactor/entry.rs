@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::HostArray;
+use super::pace::patience;
 use crate::admission::MOST_OPERATIONS;
 use crate::backend::{Event, StreamHandle};
 use crate::batch::BatchOwner;
 use crate::device::{Active, Shared};
 use crate::error::{Error, Result};
+use crate::memory::Owner;
 use crate::readback::ReadCore;
 use crate::staging::Segment;
 
@@ -17,7 +18,8 @@ use crate::staging::Segment;
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) segment: Option<Segment>,
-    pub(crate) source: Option<HostArray>,
+    /// What keeps the memory of a direct copy's source, and how many bytes that are.
+    pub(crate) source: Option<(Owner, usize)>,
 }
 
 /// Whose copies they are.
@@ -41,8 +43,10 @@ pub(crate) struct Entry {
     pub(crate) since: Duration,
     /// When it was asked last and was not done.
     pub(super) asked: Duration,
-    /// When it can be done at the earliest.
+    /// When it can be done at the earliest, or is to be asked at the latest.
     pub(crate) due: Duration,
+    /// It is one of many short copies: who polls asks it.
+    pub(super) is_left_to_polls: bool,
     pub(crate) held: Held,
     pub(crate) done: Done,
 }
@@ -56,6 +60,7 @@ impl Entry {
             since: Duration::ZERO,
             asked: Duration::ZERO,
             due: Duration::ZERO,
+            is_left_to_polls: false,
             held,
             done,
         }
@@ -65,7 +70,11 @@ impl Entry {
     pub(super) fn begin(&mut self, device: &Shared) {
         self.since = device.clock.now();
         self.asked = self.since;
-        self.due = self.since + device.counters.least_time(self.bytes);
+        let least = device.counters.least_time(self.bytes);
+        let patience = patience(device.copies.load(Ordering::Relaxed), device.reactor.since_help(self.since));
+        // One of many short copies is not worth waking the thread for.
+        self.is_left_to_polls = least < patience;
+        self.due = self.since + least.max(patience);
     }
 
     fn event(&self) -> Option<&Event> {
@@ -119,10 +128,10 @@ impl Held {
         self.segment.is_none() && self.source.is_none()
     }
 
-    /// Gives the chunk back and drops the source on a staging thread; leaks both if the device is lost.
+    /// Gives the chunk back and has the source dropped on a staging thread; leaks both if the device is lost.
     pub(crate) fn let_go(self, device: &Arc<Shared>, lost: bool) {
         if lost {
-            let bytes = self.source.as_ref().map_or(0, HostArray::bytes);
+            let bytes = self.source.as_ref().map_or(0, |(_, bytes)| *bytes);
             device.counters.leaked.fetch_add(bytes as u64, Ordering::Relaxed);
             let _ = std::mem::ManuallyDrop::new(self);
             return;
@@ -130,8 +139,8 @@ impl Held {
         if let Some(segment) = self.segment {
             device.engine.release(&segment);
         }
-        if let Some(source) = self.source {
-            device.engine.run(Box::new(move || drop(source)));
+        if let Some((owner, _)) = self.source {
+            device.drop_later(owner);
         }
     }
 }

@@ -17,6 +17,11 @@ impl EventPool {
         kept.map_or_else(|| backend.create_event(), Ok)
     }
 
+    /// All unused events.
+    pub(crate) fn take_all(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+
     /// Takes an event back whose operation is marked (invariant 5).
     pub(crate) fn put(&self, event: Event) {
         let mut kept = lock(&self.0);

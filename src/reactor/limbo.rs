@@ -43,7 +43,7 @@ impl Limbo {
                 self.count.fetch_add(1, Ordering::AcqRel);
                 self.bytes.fetch_add(retired.block.memory.bytes, Ordering::AcqRel);
                 lock(&self.entries).push(retired);
-                device.reactor.notify();
+                device.reactor.notify_by(device.clock.now() + super::pace::LIMBO.0);
             }
         }
     }

@@ -1,5 +1,8 @@
 //! The reactor: one thread a device that asks events whether they have fired, and marks, wakes and moves on.
 //!
+//! Who polls a transfer that is not there yet asks the oldest events too: where copies are short and polls many, the
+//! thread need not be woken, and wakes nobody who is awake.
+//!
 //! What it asks for is in `entry.rs`, how long it sleeps in `pace.rs`; blocks that wait for their users are in `limbo.rs`.
 
 mod clock;
@@ -10,6 +13,7 @@ mod pace;
 mod waiters;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,23 +28,61 @@ use crate::backend::os;
 use crate::device::Shared;
 use crate::sync::{Condvar, Mutex, lock};
 
-/// What was enqueued, on its way to the reactor's thread, and how to wake it.
-#[derive(Debug, Default)]
+/// What was enqueued, on its way to the queues, and how to wake the thread.
+#[derive(Debug)]
 pub(crate) struct Reactor {
     inbox: Mutex<Inbox>,
     wake: Condvar,
-    /// The queues of a device that is driven by hand, which has no thread to own them.
-    by_hand: Mutex<Option<Queues>>,
+    /// When somebody who polled last completed something, in nanoseconds of the device's clock; 0 if nobody ever did.
+    helped: AtomicU64,
+    /// The queues; taken out by who works on them, so that no lock is held meanwhile.
+    queues: Mutex<Option<Queues>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inbox {
     arrived: Vec<Entry>,
-    notified: bool,
+    /// When the thread must look around at the latest, for the sake of what came up since its last turn.
+    look_by: Duration,
     stopping: bool,
     /// How long the thread sleeps: `None` while it is awake.
     asleep_until: Option<Duration>,
 }
+
+impl Inbox {
+    /// Asks the thread to look around by then. Answers whether it must be woken for that.
+    fn look_by(&mut self, due: Duration) -> bool {
+        self.look_by = self.look_by.min(due);
+        self.asleep_until.is_some_and(|until| due < until)
+    }
+}
+
+impl Default for Reactor {
+    fn default() -> Self {
+        let inbox = Inbox { arrived: Vec::new(), look_by: Duration::MAX, stopping: false, asleep_until: None };
+        Self {
+            inbox: Mutex::new(inbox),
+            wake: Condvar::new(),
+            helped: AtomicU64::new(0),
+            queues: Mutex::new(Some(Queues::default())),
+        }
+    }
+}
+
+/// The queues in the hands of one thread. Dropped, they go back, also in a panic of somebody's waker.
+struct InHand<'a> {
+    reactor: &'a Reactor,
+    queues: Queues,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        *lock(&self.reactor.queues) = Some(std::mem::take(&mut self.queues));
+    }
+}
+
+/// When the thread comes back that found the queues in the hands of somebody who polls.
+const HELPED: Duration = Duration::from_micros(10);
 
 /// The entries of each stream, oldest first.
 #[derive(Debug, Default)]
@@ -63,17 +105,24 @@ impl Reactor {
             let mut inbox = lock(&self.inbox);
             let due = entry.due;
             inbox.arrived.push(entry);
-            inbox.asleep_until.is_some_and(|until| due < until)
+            inbox.look_by(due)
         };
         if wake {
-            self.notify();
+            self.wake.notify_one();
         }
     }
 
-    /// Makes the thread look around: at limbo, deadlines, or a lost device.
+    /// Makes the thread look around by then.
+    pub(crate) fn notify_by(&self, due: Duration) {
+        let wake = lock(&self.inbox).look_by(due);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Makes the thread look around now: at limbo, deadlines, or a lost device.
     pub(crate) fn notify(&self) {
-        lock(&self.inbox).notified = true;
-        self.wake.notify_one();
+        self.notify_by(Duration::ZERO);
     }
 
     pub(crate) fn stop(&self) {
@@ -83,52 +132,89 @@ impl Reactor {
 
     fn run(&self, device: &Weak<Shared>) {
         os::sleep_exactly();
-        let mut queues = Queues::default();
+        if let Some(device) = device.upgrade() {
+            device.backend.attach_thread();
+        }
         loop {
-            let wait = match device.upgrade() {
+            let (wait, now) = match device.upgrade() {
                 Some(shared) => {
-                    let wait = self.turn(&mut queues, &shared).1;
-                    shared.counters.reactor_cpu(os::thread_cpu_time());
-                    let (wait, now) = (wait, shared.clock.now());
-                    drop(shared);
-                    if matches!(wait, Wait::Not) {
-                        std::thread::yield_now();
-                        continue;
+                    let wait = self.turn_caught(&shared);
+                    if !matches!(wait, Wait::Not) {
+                        shared.counters.reactor_cpu(os::thread_cpu_time());
                     }
-                    (wait, now)
+                    (wait, shared.clock.now())
                 }
                 None => (Wait::UntilWoken, Duration::ZERO),
             };
-            if self.sleep(wait.0, wait.1) {
+            if matches!(wait, Wait::Not) {
+                std::thread::yield_now();
+            } else if self.sleep(wait, now) {
                 return;
             }
         }
     }
 
-    /// Sleeps unless something came in meanwhile. Answers whether the thread is to end.
+    /// A turn of the thread. A waker of the user's that panics ends neither the thread nor what others wait for.
+    fn turn_caught(&self, device: &Arc<Shared>) -> Wait {
+        let turn = || match self.take() {
+            Some(mut held) => self.turn(&mut held.queues, device).1,
+            // Somebody who polls has them: soon they are back.
+            None => Wait::For(HELPED),
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).unwrap_or_else(|payload| {
+            let error = crate::Error::panicked("a waker", &*payload);
+            tracing::error!(device = device.name, %error, "caught a panic on the reactor's thread");
+            Wait::Not
+        })
+    }
+
+    fn take(&self) -> Option<InHand<'_>> {
+        let queues = lock(&self.queues).take()?;
+        Some(InHand { reactor: self, queues })
+    }
+
+    /// Completes what is done, on the thread of somebody who polls and would have to wait. Nothing if others are at it.
+    pub(crate) fn help(&self, device: &Arc<Shared>) {
+        if device.backend.by_hand() {
+            return;
+        }
+        let Some(mut held) = self.take() else { return };
+        held.queues.receive(&mut lock(&self.inbox));
+        let Queues { streams, pace } = &mut held.queues;
+        let mut moved = false;
+        for (_, entries) in streams {
+            moved |= ask(entries, device, pace);
+        }
+        if moved {
+            let now = u64::try_from(device.clock.now().as_nanos()).unwrap_or(u64::MAX);
+            self.helped.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// How long ago somebody who polled completed something.
+    fn since_help(&self, now: Duration) -> Option<Duration> {
+        let helped = self.helped.load(Ordering::Relaxed);
+        (helped > 0).then(|| now.saturating_sub(Duration::from_nanos(helped)))
+    }
+
+    /// Sleeps, but not beyond what came up meanwhile. Answers whether the thread is to end.
     fn sleep(&self, wait: Wait, now: Duration) -> bool {
         let mut inbox = lock(&self.inbox);
-        if inbox.stopping {
-            return true;
+        let until = match wait {
+            Wait::Not => now,
+            Wait::For(time) => now.saturating_add(time),
+            Wait::UntilWoken => Duration::MAX,
+        };
+        let until = until.min(inbox.look_by);
+        if until > now && !inbox.stopping {
+            inbox.asleep_until = Some(until);
+            inbox = if until == Duration::MAX {
+                self.wake.wait(inbox).unwrap_or_else(std::sync::PoisonError::into_inner)
+            } else {
+                self.wake.wait_timeout(inbox, until - now).unwrap_or_else(std::sync::PoisonError::into_inner).0
+            };
+            inbox.asleep_until = None;
         }
-        if inbox.notified || !inbox.arrived.is_empty() {
-            inbox.notified = false;
-            return false;
-        }
-        match wait {
-            Wait::Not => return false,
-            Wait::For(time) => {
-                inbox.asleep_until = Some(now + time);
-                let woken = self.wake.wait_timeout(inbox, time);
-                inbox = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-            }
-            Wait::UntilWoken => {
-                inbox.asleep_until = Some(Duration::MAX);
-                inbox = self.wake.wait(inbox).unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
-        }
-        inbox.asleep_until = None;
-        inbox.notified = false;
         inbox.stopping
     }
 
@@ -136,8 +222,11 @@ impl Reactor {
     ///
     /// Answers whether anything moved, and how long to wait before the next turn.
     fn turn(&self, queues: &mut Queues, device: &Arc<Shared>) -> (bool, Wait) {
-        for entry in std::mem::take(&mut lock(&self.inbox).arrived) {
-            queues.push(entry);
+        {
+            let mut inbox = lock(&self.inbox);
+            queues.receive(&mut inbox);
+            // All of it is looked at now.
+            inbox.look_by = Duration::MAX;
         }
         let mut moved = false;
         if device.is_lost() {
@@ -160,48 +249,54 @@ impl Reactor {
             );
             device.counters.count_overdue();
         }
-        (moved, queues.pace.wait(&queues.streams, device))
+        let wait = queues.pace.wait(&queues.streams, device);
+        if wait.is_long() {
+            device.drop_sources();
+        }
+        (moved, wait)
     }
 
     /// A turn on this thread. Answers whether anything moved; a turn inside a turn does nothing.
     pub(crate) fn turn_inline(&self, device: &Arc<Shared>) -> bool {
-        let Some(mut queues) = ({
-            let mut kept = lock(&self.by_hand);
-            kept.get_or_insert_default();
-            kept.take()
-        }) else {
-            return false;
-        };
-        let moved = self.turn(&mut queues, device).0;
-        *lock(&self.by_hand) = Some(queues);
-        moved
+        let Some(mut held) = self.take() else { return false };
+        self.turn(&mut held.queues, device).0
     }
 }
 
 /// Completes the entries of one stream that are done.
 fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace) -> bool {
-    let mut moved = false;
+    if entries.is_empty() {
+        return false;
+    }
+    let (mut moved, mut now) = (false, device.clock.now());
     while let Some(entry) = entries.front_mut() {
-        let now = device.clock.now();
         let fired = entry.ask(device);
         if matches!(fired, Ok(false)) {
             entry.asked = now;
             break;
         }
-        if let Some(entry) = entries.pop_front() {
-            if fired.is_ok() {
-                let now = device.clock.now();
-                device.counters.noticed(now.saturating_sub(entry.asked));
+        let Some(entry) = entries.pop_front() else { break };
+        if fired.is_ok() {
+            if entry.bytes >= pace::TELLING {
+                now = device.clock.now();
                 pace.learn(&entry, now, device);
             }
-            moved = true;
-            entry.complete(device, fired.map(drop));
+            device.counters.noticed(now.saturating_sub(entry.asked));
         }
+        moved = true;
+        entry.complete(device, fired.map(drop));
     }
     moved
 }
 
 impl Queues {
+    /// Takes in what was enqueued.
+    fn receive(&mut self, inbox: &mut Inbox) {
+        for entry in inbox.arrived.drain(..) {
+            self.push(entry);
+        }
+    }
+
     fn push(&mut self, entry: Entry) {
         match self.streams.iter_mut().find(|(stream, _)| *stream == entry.stream) {
             Some((_, entries)) => entries.push_back(entry),

@@ -12,7 +12,7 @@ use crate::device::Shared;
 /// The longest spin.
 const SPIN: Duration = Duration::from_micros(20);
 /// Limbo alone is asked this often at first, and at least every millisecond.
-const LIMBO: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+pub(super) const LIMBO: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +22,39 @@ pub(super) enum Wait {
     UntilWoken,
 }
 
+/// With so many short copies pending, who feeds the device polls it, and asks by itself: the thread keeps out of the
+/// driver's way, and looks after it this often. On an H200, at depth 8, 4 KiB batches took 8.2 µs beside a spinning
+/// reactor, 4.6 when it looks every 20 or 50 µs, with 3.5 and 1.6 µs of its CPU time each.
+const MANY: usize = 4;
+const PATIENCE: Duration = Duration::from_micros(50);
+/// The same where fewer are pending, and somebody who polled has completed some a moment ago.
+const LITTLE_PATIENCE: Duration = Duration::from_micros(10);
+const MOMENT: Duration = Duration::from_micros(100);
+/// So long after that the thread looks around without being woken, which costs the one who submits.
+const LINGERS: Duration = Duration::from_millis(1);
+
+/// How long a short copy may be left to those who poll, beside so many others.
+pub(super) fn patience(pending: usize, since_help: Option<Duration>) -> Duration {
+    match since_help {
+        _ if pending >= MANY => PATIENCE,
+        Some(ago) if ago < MOMENT => LITTLE_PATIENCE,
+        _ => Duration::ZERO,
+    }
+}
+
+impl Wait {
+    /// Whether there is time for what can wait.
+    pub(super) const fn is_long(self) -> bool {
+        match self {
+            Self::Not => false,
+            Self::For(time) => time.as_micros() > 100,
+            Self::UntilWoken => true,
+        }
+    }
+}
+
 /// Copies of this many bytes tell the link's rate.
-const TELLING: usize = 1 << 20;
+pub(super) const TELLING: usize = 1 << 20;
 
 /// What was seen of each stream's last completion, and of limbo.
 #[derive(Debug, Default)]
@@ -36,9 +67,7 @@ pub(super) struct Pace {
 impl Pace {
     /// Notes that `entry` is done, and how fast the link was.
     pub(super) fn learn(&mut self, entry: &Entry, now: Duration, device: &Shared) {
-        if entry.bytes >= TELLING {
-            device.counters.took(entry.bytes, now.saturating_sub(self.began(entry)));
-        }
+        device.counters.took(entry.bytes, now.saturating_sub(self.began(entry)));
         match self.last.iter_mut().find(|(stream, _)| *stream == entry.stream) {
             Some((_, last)) => *last = now,
             None => self.last.push((entry.stream, now)),
@@ -72,6 +101,7 @@ impl Pace {
             wait = Some(wait.map_or(left, |wait| wait.min(left)));
         }
         match wait {
+            None if device.reactor.since_help(now).is_some_and(|ago| ago < LINGERS) => Wait::For(PATIENCE),
             None => Wait::UntilWoken,
             Some(Duration::ZERO) => Wait::Not,
             Some(time) => Wait::For(time),
@@ -79,6 +109,9 @@ impl Pace {
     }
 
     fn wait_for(&self, entry: &Entry, now: Duration, device: &Shared) -> Duration {
+        if entry.is_left_to_polls && now < entry.due {
+            return entry.due - now;
+        }
         let began = self.began(entry);
         let taken = now.saturating_sub(began);
         let expected = device.counters.least_time(entry.bytes);

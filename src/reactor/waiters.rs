@@ -15,6 +15,11 @@ pub(crate) struct Key(Option<u64>);
 
 impl Key {
     pub(crate) const NONE: Self = Self(None);
+
+    /// Whether a waker may be in its place.
+    pub(crate) const fn is_registered(&self) -> bool {
+        self.0.is_some()
+    }
 }
 
 /// Wakers, each under the key of its future.

@@ -21,6 +21,11 @@ use crate::staging::{PinnedBlock, Purpose, Taken};
 /// Up to this many bytes go straight into page-locked memory, in slots of this size.
 pub(crate) const SMALL: usize = 64 << 10;
 
+/// Which way `bytes` go.
+pub(crate) const fn direction(bytes: usize) -> Direction {
+    if bytes <= SMALL { Direction::DeviceToHost } else { Direction::DeviceToDevice }
+}
+
 /// What is read, and from where.
 pub(crate) trait Source {
     /// Enqueues a copy of the source to `dst` on `stream`.
@@ -160,7 +165,7 @@ impl Source for FieldSource<'_> {
     unsafe fn enqueue(&self, device: &Shared, stream: &StreamHandle, dst: *mut u8) -> Result<()> {
         let field = &self.0.fields[self.1];
         let (src, bytes) = (self.0.address(field.offset).cast_const(), field.bytes);
-        let direction = if bytes <= SMALL { Direction::DeviceToHost } else { Direction::DeviceToDevice };
+        let direction = direction(bytes);
         // SAFETY: invariant 3 keeps the field until work on the lease's stream, this copy among it, is done; `dst` is the
         // caller's to answer for.
         let enqueued =

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::lane::{Chunk, Lane, StagedBatch, Work};
 use super::{Ring, Segment, send};
 use crate::admission::{Block, MOST_OPERATIONS};
-use crate::backend::{Fault, Memory};
+use crate::backend::{Backend, Fault, Memory};
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Shared;
 use crate::error::{Error, Result};
@@ -93,12 +93,17 @@ impl Engine {
         }
     }
 
-    /// Starts the threads.
-    pub(crate) fn spawn(self: &Arc<Self>) -> std::io::Result<()> {
+    /// Starts the threads, which work for `backend`.
+    pub(crate) fn spawn(self: &Arc<Self>, backend: &Arc<dyn Backend>) -> std::io::Result<()> {
         for number in 0..self.threads {
-            let engine = self.clone();
+            let (engine, backend) = (self.clone(), backend.clone());
             let thread = std::thread::Builder::new().name(format!("inflight-staging-{number}"));
-            if let Err(error) = thread.spawn(move || engine.run_thread()) {
+            let run = move || {
+                backend.attach_thread();
+                drop(backend);
+                engine.run_thread();
+            };
+            if let Err(error) = thread.spawn(run) {
                 lock(&self.state).alive -= self.threads - number;
                 return Err(error);
             }
@@ -117,6 +122,7 @@ impl Engine {
         if core.device.copies.load(Ordering::Acquire) >= MOST_OPERATIONS {
             return None;
         }
+        let _inside = core.device.backend.enter();
         let bytes = send::segment_bytes(plan);
         let segment = {
             let mut state = lock(&self.state);

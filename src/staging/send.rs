@@ -158,5 +158,5 @@ pub(super) fn send_chunk(
 fn direct(batch: &HostBatch, plan: &Plan, part: usize) -> (Held, *const u8) {
     let (_, array) = &batch.fields()[plan.parts[part].fields.start];
     let src = HostArray::contiguous_bytes(array).unwrap_or(std::ptr::null());
-    (Held { segment: None, source: Some(array.clone()) }, src)
+    (Held { segment: None, source: Some((array.owner().clone(), array.bytes())) }, src)
 }

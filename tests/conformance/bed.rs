@@ -1,17 +1,21 @@
 //! What a test stands on: a device of each backend, and a way to let it get on.
 
+#[path = "../support/driver.rs"]
+#[expect(dead_code, reason = "other tests steer the stand-in")]
+mod driver;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use inflight::sim::Simulator;
-use inflight::{ComputeStream, Device, DeviceBuilder, HostStream};
+use inflight::{ComputeStream, Device, DeviceBatch, DeviceBuilder, Element, Error, HostStream};
+use ndarray::ArrayD;
 
 /// A device whose work gets done by itself: the host's, or a simulated one that a thread drives.
 pub(crate) struct Bed {
     pub(crate) device: Device,
-
     stop: Arc<AtomicBool>,
 }
 
@@ -21,8 +25,20 @@ impl Drop for Bed {
     }
 }
 
-/// Runs `test` on the host backend, on it with every copy on its thread, and on the simulator.
+/// Runs `test` on every backend: those without hardware, and CUDA's where there is a driver or the stand-in for one.
 pub(crate) fn on_each<F: Future<Output = ()>>(
+    settings: impl Fn(DeviceBuilder<'static>) -> DeviceBuilder<'static>,
+    test: impl Fn(Arc<Bed>) -> F,
+) {
+    on_hosts(&settings, &test);
+    if !matches!(driver::driver(), driver::Driver::None) {
+        let device = settings(Device::builder().cuda(0)).build().unwrap();
+        block_on(test(Arc::new(Bed { device, stop: Arc::default() })));
+    }
+}
+
+/// Runs `test` on the host backend, on it with every copy on its thread, and on the simulator.
+pub(crate) fn on_hosts<F: Future<Output = ()>>(
     settings: impl Fn(DeviceBuilder<'static>) -> DeviceBuilder<'static>,
     test: impl Fn(Arc<Bed>) -> F,
 ) {
@@ -73,6 +89,16 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Bytes that tell which batch and which place they are.
 pub(crate) fn pattern(batch: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|place| (batch * 31 + place * 7 + place / 251) as u8).collect()
+}
+
+/// A field as it is on the device: read in place where that is the host, else read back.
+pub(crate) async fn on_host<T: Element>(batch: &DeviceBatch, name: &str) -> ArrayD<T> {
+    let field = batch.field(name).unwrap();
+    match field.as_host::<T>() {
+        Ok(view) => view.to_owned(),
+        Err(Error::Unsupported { .. }) => field.read_back::<T>().unwrap().await.unwrap().to_owned(),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// The elements of an array, in logical order.

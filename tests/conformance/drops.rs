@@ -6,7 +6,7 @@ use futures::FutureExt;
 use inflight::{HostArray, HostBatch};
 use tokio_test::{assert_pending, task};
 
-use crate::bed::{by_hand, elements, eventually, host_stream, on_each, pattern};
+use crate::bed::{by_hand, elements, eventually, host_stream, on_each, on_host, pattern};
 
 /// A source that tells whether it is still kept.
 struct Source(Vec<u8>, #[expect(dead_code, reason = "counted")] Arc<()>);
@@ -164,7 +164,7 @@ fn a_thousand_transfers_dropped_at_random_moments_come_back_clean_b35() {
                     1 => drop(transfer.early().now_or_never()),
                     _ => {
                         let batch = transfer.await.unwrap();
-                        assert_eq!(elements(&batch.field("x").unwrap().as_host::<u8>().unwrap()), pattern(n, bytes));
+                        assert_eq!(elements(&on_host::<u8>(&batch, "x").await), pattern(n, bytes));
                     }
                 }
             }

@@ -4,7 +4,7 @@ use futures::{FutureExt, StreamExt, stream};
 use inflight::{BatchStreamExt, DeviceBatch, Error, Transfer, batch};
 use tokio_test::{assert_pending, assert_ready, assert_ready_err, assert_ready_ok, task};
 
-use crate::bed::{by_hand, host_stream, on_each, pattern};
+use crate::bed::{by_hand, host_stream, on_hosts, pattern};
 
 const RAW: usize = 100_000;
 const LABELS: usize = 1_000_000;
@@ -119,7 +119,7 @@ fn a_failure_after_the_early_hand_over_is_seen_by_all_who_wait() {
 
 #[test]
 fn early_streams_keep_order_and_arrive_whole() {
-    on_each(
+    on_hosts(
         |builder| builder,
         |bed| async move {
             let stream = host_stream(&bed.device);

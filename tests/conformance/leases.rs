@@ -5,7 +5,7 @@ use inflight::sim::{PendingStream, Simulator};
 use inflight::{BatchStreamExt, ComputeStream, Device, DeviceBatch, Error, HostStream, batch};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 
-use crate::bed::{by_hand, elements, host_stream, on_each, pattern};
+use crate::bed::{by_hand, elements, host_stream, on_hosts, pattern};
 
 fn arrived(sim: &Simulator, byte: u8) -> DeviceBatch {
     let transfer = sim.device().try_transfer(batch! { x: vec![byte; 4096], y: vec![0_f32; 8] }).unwrap();
@@ -60,7 +60,7 @@ fn compute_is_ordered_after_the_copies_on_the_device() {
 
 #[test]
 fn a_lease_outlives_its_batch_and_moves_between_threads() {
-    on_each(
+    on_hosts(
         |builder| builder,
         |bed| async move {
             let stream = bed.device.compute_stream().unwrap();
@@ -84,7 +84,7 @@ fn views_are_typed_and_named() {
     let lease = batch.on(&stream).unwrap();
     let view = lease.view::<u8>("x").unwrap();
     assert_eq!((view.shape(), view.len(), view.is_empty()), (&[4096][..], 4096, false));
-    assert_eq!(view.device_ptr() % 256, 0);
+    assert_eq!(view.address() % 256, 0);
     assert!(matches!(lease.view::<f32>("x"), Err(Error::DtypeMismatch { .. })));
     assert!(matches!(lease.view::<u8>("z"), Err(Error::UnknownField { names, .. }) if names == ["x", "y"]));
 }
@@ -172,7 +172,7 @@ fn streams_and_batches_of_different_devices_do_not_mix_b105() {
 
 #[test]
 fn a_panic_in_the_users_work_is_an_error_of_its_task() {
-    on_each(
+    on_hosts(
         |builder| builder,
         |bed| async move {
             let stream = host_stream(&bed.device);

@@ -7,7 +7,7 @@ use inflight::sim::Simulator;
 use inflight::{BatchStreamExt, Error, HostBatch};
 use tokio_test::{assert_pending, assert_ready, task};
 
-use crate::bed::{by_hand, elements, on_each, pattern};
+use crate::bed::{by_hand, elements, on_each, on_host, pattern};
 
 #[test]
 fn invariant_11_batches_keep_the_sources_order_b121() {
@@ -19,7 +19,7 @@ fn invariant_11_batches_keep_the_sources_order_b121() {
             let batches: Vec<_> = source.to_device(&bed.device).buffered(5).try_collect().await.unwrap();
             for (n, batch) in batches.iter().enumerate() {
                 assert_eq!(batch.index(), n as u64);
-                assert_eq!(elements(&batch.field("x").unwrap().as_host::<u8>().unwrap()), pattern(n, sizes[n % 8]));
+                assert_eq!(elements(&on_host::<u8>(batch, "x").await), pattern(n, sizes[n % 8]));
             }
         },
     );
@@ -110,10 +110,10 @@ fn a_last_batch_that_is_smaller_comes_as_it_is_b20_b73() {
                 for _epoch in 0..2 {
                     let source = stream::iter(0..10_u8).chunks(4).map(|rows| ("x", rows));
                     let batches: Vec<_> = source.to_device(&bed.device).buffered(depth).try_collect().await.unwrap();
-                    let rows: Vec<Vec<u8>> = batches
-                        .iter()
-                        .map(|batch| elements(&batch.field("x").unwrap().as_host::<u8>().unwrap()))
-                        .collect();
+                    let mut rows = Vec::new();
+                    for batch in &batches {
+                        rows.push(elements(&on_host::<u8>(batch, "x").await));
+                    }
                     assert_eq!(rows, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]]);
                 }
             }

@@ -6,12 +6,12 @@ use inflight::{BatchStreamExt, Error, HostArray, batch};
 use ndarray::Array2;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 
-use crate::bed::{by_hand, elements, host_stream, on_each, pattern};
+use crate::bed::{by_hand, elements, host_stream, on_each, on_host, on_hosts, pattern};
 
 #[test]
 fn a_read_sees_what_the_stream_had_done_and_nothing_later_b14() {
     for len in [4, 16 << 10, 100_000] {
-        on_each(
+        on_hosts(
             |builder| builder,
             |bed| async move {
                 let stream = host_stream(&bed.device);
@@ -106,7 +106,7 @@ fn no_slot_is_busy_and_read_wait_waits() {
 #[test]
 fn what_a_lease_wrote_is_read_back_through_it() {
     for len in [10, 40_000] {
-        on_each(
+        on_hosts(
             |builder| builder,
             |bed| async move {
                 let stream = host_stream(&bed.device);
@@ -136,7 +136,7 @@ fn what_a_lease_wrote_is_read_back_through_it() {
 
 #[test]
 fn a_write_takes_its_turn_on_the_stream() {
-    on_each(
+    on_hosts(
         |builder| builder,
         |bed| async move {
             let stream = host_stream(&bed.device);
@@ -160,7 +160,7 @@ fn a_write_takes_its_turn_on_the_stream() {
 
 #[test]
 fn predict_writes_every_result_in_order() {
-    on_each(
+    on_hosts(
         |builder| builder,
         |bed| async move {
             let stream = host_stream(&bed.device);
@@ -193,7 +193,7 @@ fn predict_writes_every_result_in_order() {
 
 #[test]
 fn what_failed_work_wrote_is_not_read_as_a_result() {
-    on_each(
+    on_hosts(
         |builder| builder,
         |bed| async move {
             let stream = host_stream(&bed.device);
@@ -225,7 +225,7 @@ fn results_can_be_sent_again() {
             let back = batch.read_back().await.unwrap();
             let staged = bed.device.stats().bytes_staged;
             let again = bed.device.transfer(back).await.unwrap().await.unwrap();
-            assert_eq!(elements(&again.field("x").unwrap().as_host::<u8>().unwrap()), pattern(1, 5000));
+            assert_eq!(elements(&on_host::<u8>(&again, "x").await), pattern(1, 5000));
             assert_eq!(bed.device.stats().bytes_staged, staged, "it lies in page-locked memory");
         },
     );

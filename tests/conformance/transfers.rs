@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use inflight::{BatchStreamExt, Cursor, Device, Dtype, Error, HostArray, HostBatch, batch};
 use ndarray::{ArcArray, Array, Array2, array, s};
 
-use crate::bed::{by_hand, elements, on_each, pattern};
+use crate::bed::{by_hand, elements, on_each, on_host, pattern};
 
 #[test]
 fn every_size_arrives_whole() {
@@ -17,7 +17,7 @@ fn every_size_arrives_whole() {
                 let batch = bed.device.transfer(("raw", sent.clone())).await.unwrap().await.unwrap();
                 let raw = batch.field("raw").unwrap();
                 assert_eq!((raw.dtype(), raw.shape(), raw.bytes()), (Dtype::U8, &[bytes][..], bytes));
-                assert_eq!(elements(&raw.as_host::<u8>().unwrap()), sent);
+                assert_eq!(elements(&on_host::<u8>(&batch, "raw").await), sent);
                 let back = raw.read_back::<u8>().unwrap().await.unwrap();
                 assert_eq!(elements(&back), sent);
             },
@@ -70,13 +70,13 @@ fn odd_shapes_keep_their_logical_order_b68_b69_b70() {
             for view in views {
                 let batch = bed.device.transfer(("x", view.clone())).await.unwrap().await.unwrap();
                 let x = batch.field("x").unwrap();
-                assert_eq!(x.as_host::<f64>().unwrap().to_owned(), view.into_dyn());
+                assert_eq!(on_host::<f64>(&batch, "x").await, view.into_dyn());
                 let standard = Array::<u8, _>::zeros(x.shape()).strides().to_vec();
                 assert!(x.bytes() == 0 || x.strides() == standard);
             }
             let batch = batch! { r: reversed, point: 7_u8 };
             let batch = bed.device.transfer(batch).await.unwrap().await.unwrap();
-            assert_eq!(elements(&batch.field("r").unwrap().as_host::<i32>().unwrap()), [2, 1]);
+            assert_eq!(elements(&on_host::<i32>(&batch, "r").await), [2, 1]);
             assert_eq!(batch.field("point").unwrap().shape(), [0; 0]);
         },
     );
@@ -139,7 +139,7 @@ fn a_contiguous_pinned_array_costs_no_cpu_copy() {
             assert_eq!(shared.as_ptr(), first);
             for _ in 0..2 {
                 let batch = bed.device.transfer(("x", shared.clone())).await.unwrap().await.unwrap();
-                assert_eq!(batch.field("x").unwrap().as_host::<f32>().unwrap()[[3, 4]], 2.0);
+                assert_eq!(on_host::<f32>(&batch, "x").await[[3, 4]], 2.0);
             }
             let stats = bed.device.stats();
             assert_eq!((stats.bytes_staged, stats.bytes_sent), (0, 2 * 25_600));
@@ -183,11 +183,8 @@ fn a_batch_larger_than_the_ring_goes_in_pieces_invariant_9() {
             let array = ArcArray::from_shape_fn((100, 1000), |(i, j)| (i * 1000 + j) as f64);
             let batch = batch! { x: array.clone(), t: HostArray::from(array.clone()).permuted_axes([1, 0]).unwrap() };
             let batch = bed.device.transfer(batch).await.unwrap().await.unwrap();
-            assert_eq!(batch.field("x").unwrap().as_host::<f64>().unwrap().to_owned(), array.clone().into_dyn());
-            assert_eq!(
-                batch.field("t").unwrap().as_host::<f64>().unwrap().to_owned(),
-                array.t().into_owned().into_dyn()
-            );
+            assert_eq!(on_host::<f64>(&batch, "x").await, array.clone().into_dyn());
+            assert_eq!(on_host::<f64>(&batch, "t").await, array.t().into_owned().into_dyn());
         },
     );
 }
@@ -203,7 +200,7 @@ fn the_hosts_array_is_independent_of_its_source_b09_b10() {
                 source.fill(2.0);
                 let batch = transfer.await.unwrap();
                 source.fill(3.0);
-                assert!(batch.field("x").unwrap().as_host::<f32>().unwrap().iter().all(|x| *x == 1.0));
+                assert!(on_host::<f32>(&batch, "x").await.iter().all(|x| *x == 1.0));
             },
         );
     }

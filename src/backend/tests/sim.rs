@@ -60,7 +60,7 @@ fn a_record_on_an_empty_stream_fires_at_once() {
 fn only_the_head_of_a_stream_completes_and_streams_in_any_order() {
     let sim = SimBackend::new().unwrap();
     let compute = sim.compute_stream().unwrap();
-    let StreamHandle::Host(tasks) = &compute;
+    let tasks = compute.host().unwrap();
     let mut dst = [[0; 4]; 2];
     for dst in &mut dst {
         enqueue(&sim, &[1; 4], dst);
@@ -77,7 +77,7 @@ fn only_the_head_of_a_stream_completes_and_streams_in_any_order() {
 fn a_stream_that_waits_goes_on_when_the_other_is_done() {
     let sim = SimBackend::new().unwrap();
     let compute = sim.compute_stream().unwrap();
-    let StreamHandle::Host(tasks) = &compute;
+    let tasks = compute.host().unwrap();
     let (ran, mut dst) = (Arc::new(AtomicBool::new(false)), [0; 4]);
     enqueue(&sim, &[1; 4], &mut dst);
     let arrived = recorded(&sim, &sim.streams().copy);
@@ -137,7 +137,8 @@ fn failed_work_is_dropped_and_not_run() {
         }
     }
     let sim = SimBackend::new().unwrap();
-    let StreamHandle::Host(tasks) = sim.compute_stream().unwrap();
+    let compute = sim.compute_stream().unwrap();
+    let tasks = compute.host().unwrap();
     let dropped = Arc::new(AtomicBool::new(false));
     let owned = Owned(dropped.clone());
     let work = move || {
@@ -164,7 +165,7 @@ fn the_nth_call_fails_and_several_faults_take_turns() {
 fn nothing_behind_work_that_runs_goes_ahead_of_it() {
     let sim = Arc::new(SimBackend::new().unwrap());
     let compute = sim.compute_stream().unwrap();
-    let StreamHandle::Host(tasks) = &compute;
+    let tasks = compute.host().unwrap();
     let event = sim.create_event().unwrap();
     let (within, asks, stream) = (sim.clone(), event.clone(), compute.clone());
     let early = Arc::new(AtomicBool::new(false));
@@ -183,8 +184,7 @@ fn nothing_behind_work_that_runs_goes_ahead_of_it() {
 fn a_stream_that_is_dropped_keeps_what_is_queued() {
     let sim = SimBackend::new().unwrap();
     let compute = sim.compute_stream().unwrap();
-    let StreamHandle::Host(tasks) = &compute;
-    tasks.launch(Box::new(|| ()), "work", 0);
+    compute.host().unwrap().launch(Box::new(|| ()), "work", 0);
     let event = recorded(&sim, &compute);
     drop(compute);
     assert!(sim.complete(ids(&sim)[0], 0));
@@ -196,7 +196,7 @@ fn a_wait_for_a_stream_with_a_thread_is_fulfilled_when_that_is_done() {
     let sim = SimBackend::new().unwrap();
     let own = StreamHandle::Host(queue(super::THREAD));
     let compute = sim.compute_stream().unwrap();
-    let (StreamHandle::Host(threaded), StreamHandle::Host(tasks)) = (&own, &compute);
+    let (threaded, tasks) = (own.host().unwrap(), compute.host().unwrap());
     let (open, opened) = std::sync::mpsc::channel::<()>();
     threaded.launch(Box::new(move || opened.recv().unwrap()), "gate", 0);
     let event = recorded(&sim, &own);
@@ -204,7 +204,7 @@ fn a_wait_for_a_stream_with_a_thread_is_fulfilled_when_that_is_done() {
     tasks.launch(Box::new(|| ()), "work", 0);
     assert!(!sim.pending()[0].runnable);
     open.send(()).unwrap();
-    let Event::Host(fires) = &event;
+    let fires = event.host().unwrap();
     fires.block_until(1);
     sim.settle();
     assert!(sim.pending()[0].runnable);

@@ -1,0 +1,2 @@
+//! The link.
+fn main() {}

@@ -1,0 +1,106 @@
+//! How many calls of the driver a batch costs, counted by the stand-in.
+
+use futures::executor::block_on;
+use futures::{StreamExt, stream};
+use inflight::{BatchStreamExt, DeviceBatch, HostBatch, batch};
+
+use crate::rig::{Rig, StandIn};
+
+const BATCHES: u64 = 200;
+
+/// Calls that a batch itself is made of.
+const WORK: [&str; 7] = [
+    "cuMemcpyHtoDAsync_v2",
+    "cuEventRecord",
+    "cuStreamWaitEvent",
+    "cuStreamIsCapturing",
+    "cuEventCreate",
+    "cuMemAllocFromPoolAsync",
+    "cuMemHostAlloc",
+];
+/// Calls that put a thread into the context and take it out again.
+const ENTERING: [&str; 4] =
+    ["cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuThreadExchangeStreamCaptureMode"];
+
+fn calls(stand_in: &StandIn, names: &[&str]) -> Vec<u64> {
+    names.iter().map(|name| stand_in.calls(Some(name))).collect()
+}
+
+/// Calls a batch, of each of `WORK` and of `ENTERING` together, in steady state.
+fn cost(rig: &Rig, stand_in: &StandIn, made: impl Fn() -> HostBatch, used: impl Fn(DeviceBatch)) -> (Vec<f64>, f64) {
+    let run = |batches: u64| {
+        let source = stream::iter((0..batches).map(|_| made()));
+        block_on(source.to_device(&rig.device).buffered(4).for_each(|batch| {
+            used(batch.unwrap());
+            std::future::ready(())
+        }));
+        block_on(rig.device.drain()).unwrap();
+    };
+    run(20);
+    let before = (calls(stand_in, &WORK), calls(stand_in, &ENTERING));
+    run(BATCHES);
+    let after = (calls(stand_in, &WORK), calls(stand_in, &ENTERING));
+    let each = |after: u64, before: u64| (after - before) as f64 / BATCHES as f64;
+    let work = after.0.iter().zip(&before.0).map(|(after, before)| each(*after, *before)).collect();
+    (work, each(after.1.iter().sum(), before.1.iter().sum()))
+}
+
+#[test]
+fn one_field_and_eight_small_ones_cost_a_copy_and_a_record() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    let one = || batch! { x: vec![1_u8; 4096] };
+    let eight = || {
+        batch! {
+            a: [1_u8; 512], b: [2_u8; 512], c: [3_u8; 512], d: [4_u8; 512],
+            e: [5_u8; 512], f: [6_u8; 512], g: [7_u8; 512], h: [8_u8; 512]
+        }
+    };
+    for (what, made) in [("one field", &one as &dyn Fn() -> HostBatch), ("eight small fields", &eight)] {
+        let (work, entering) = cost(&rig, stand_in, made, drop);
+        println!("{what}: {WORK:?} = {work:?}, entering = {entering}");
+        assert_eq!(work, [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0], "{what}: a copy and a record");
+        assert!(entering <= 6.0, "{what}: once for both, {entering}");
+    }
+    rig.finish();
+}
+
+#[test]
+fn a_lease_with_a_view_costs_one_record_and_at_most_one_wait() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    let (work, entering) = cost(
+        &rig,
+        stand_in,
+        || batch! { x: vec![1_u8; 4096] },
+        |batch| {
+            let lease = batch.on(&rig.stream).unwrap();
+            lease.view::<u8>("x").unwrap();
+            lease.end().unwrap();
+        },
+    );
+    println!("{WORK:?} = {work:?}, entering = {entering}");
+    assert_eq!(work[..2], [1.0, 2.0], "a copy, a record behind it, and one behind the lease");
+    assert!(work[2] <= 1.0, "at most one wait");
+    assert_eq!(work[3], 2.0, "asked at the lease's begin and end whether the stream is captured");
+    assert!(work[4] <= 0.1 && work[5] == 0.0 && work[6] == 0.0, "nothing is made or allocated: {work:?}");
+    rig.finish();
+}
+
+#[test]
+fn nothing_is_asked_while_nothing_is_pending_b112() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    drop(rig.batch(1, 300_000));
+    block_on(rig.device.drain()).unwrap();
+    crate::rig::eventually("the reactor rests", || {
+        let before = stand_in.calls(None);
+        std::thread::yield_now();
+        let pause = std::time::Instant::now();
+        while pause.elapsed() < std::time::Duration::from_millis(50) {
+            std::thread::yield_now();
+        }
+        stand_in.calls(None) == before
+    });
+    rig.finish();
+}

@@ -1,0 +1,137 @@
+//! Copies read and write when they complete.
+#![expect(unsafe_code, reason = "makes driver calls")]
+
+use std::thread;
+
+use inflight_stand_in::*;
+
+use crate::bed::{Bed, counter, cu, ok, violations};
+
+#[test]
+fn a_source_that_is_refilled_too_early_shows() {
+    let bed = Bed::by_hand();
+    let (stream, memory, source) = (bed.stream(), bed.device(4), bed.host(&[1; 4]));
+    ok(cu!(cuMemcpyHtoDAsync_v2(memory, source.address, 4, stream)));
+    source.fill(&[2; 4]);
+    assert_eq!(stand_in_advance(1), 1);
+    assert_eq!(bed.content(memory, 4), [2; 4]);
+}
+
+#[test]
+fn a_target_is_written_on_completion() {
+    let bed = Bed::by_hand();
+    let (stream, memory, target) = (bed.stream(), bed.device(4), bed.host(&[0; 4]));
+    ok(cu!(cuMemcpyDtoHAsync_v2(target.address, memory, 4, stream)));
+    assert_eq!(target.content(), [0; 4]);
+    ok(cu!(cuMemsetD8_v2(memory, 9, 4)));
+    assert_eq!(stand_in_advance(1), 1);
+    assert_eq!(target.content(), [9; 4]);
+}
+
+#[test]
+fn memory_that_is_not_page_locked_is_read_at_the_call() {
+    let bed = Bed::by_hand();
+    let (stream, memory, mut source) = (bed.stream(), bed.device(4), vec![1_u8; 4]);
+    ok(cu!(cuMemcpyHtoDAsync_v2(memory, source.as_ptr() as usize, 4, stream)));
+    source.fill(2);
+    assert_eq!(stand_in_advance(1), 1);
+    assert_eq!(bed.content(memory, 4), [1; 4]);
+    assert_eq!(counter("pageable_copies"), 2);
+}
+
+#[test]
+fn a_copy_to_memory_that_is_not_page_locked_blocks() {
+    let bed = Bed::by_hand();
+    let (stream, memory, context) = (bed.stream(), bed.device(4), bed.context);
+    ok(cu!(cuMemsetD8_v2(memory, 3, 4)));
+    let reader = thread::spawn(move || {
+        ok(cu!(cuCtxSetCurrent(context)));
+        let mut target = vec![0_u8; 4];
+        ok(cu!(cuMemcpyDtoHAsync_v2(target.as_mut_ptr() as usize, memory, 4, stream)));
+        target
+    });
+    while counter("pending") == 0 {
+        thread::yield_now();
+    }
+    assert!(!reader.is_finished());
+    assert_eq!(stand_in_advance(1), 1);
+    assert_eq!(reader.join().unwrap(), [3; 4]);
+}
+
+#[test]
+fn registered_memory_is_page_locked_while_it_is_registered() {
+    let bed = Bed::by_hand();
+    let (stream, memory, mut source) = (bed.stream(), bed.device(4), vec![1_u8; 4]);
+    let address = source.as_ptr() as usize;
+    ok(cu!(cuMemHostRegister_v2(address, 4, 0)));
+    assert_eq!((counter("host_bytes"), counter("host_blocks")), (4, 1));
+    ok(cu!(cuMemcpyHtoDAsync_v2(memory, address, 4, stream)));
+    source.fill(2);
+    assert_eq!(stand_in_advance(1), 1);
+    assert_eq!(bed.content(memory, 4), [2; 4]);
+    assert_eq!(cu!(cuMemHostRegister_v2(address, 1, 0)), 712);
+    ok(cu!(cuMemHostUnregister(address)));
+    assert_eq!(counter("violations"), 0);
+    assert_eq!(cu!(cuMemHostUnregister(address)), 713);
+    assert_eq!(counter("violations"), 1);
+}
+
+#[test]
+fn copies_past_an_end_are_refused() {
+    let bed = Bed::by_hand();
+    let (stream, memory, host) = (bed.stream(), bed.device(64), bed.host(&[1; 128]));
+    for (to, bytes) in [(memory, 65), (memory + 1, 64), (memory + 64, 1), (memory - 1, 2), (0, 1)] {
+        assert_eq!(cu!(cuMemcpyHtoDAsync_v2(to, host.address, bytes, stream)), 1);
+        assert_eq!(cu!(cuMemsetD8Async(to, 0, bytes, stream)), 1);
+    }
+    assert_eq!(cu!(cuMemcpyHtoDAsync_v2(memory, host.address + 100, 64, stream)), 1);
+    assert_eq!(cu!(cuMemcpyDtoDAsync_v2(memory, host.address as u64, 4, stream)), 1);
+    assert_eq!((counter("violations"), counter("pending")), (12, 0), "{}", violations());
+}
+
+#[test]
+fn an_address_says_where_memory_is() {
+    let bed = Bed::by_hand();
+    let (stream, memory, source, target) = (bed.stream(), bed.device(4), bed.host(&[5; 4]), bed.host(&[0; 4]));
+    ok(cu!(cuMemcpyAsync(memory, source.address as u64, 4, stream)));
+    ok(cu!(cuMemcpyAsync(target.address as u64, memory, 4, stream)));
+    assert_eq!(stand_in_advance(2), 2);
+    assert_eq!(target.content(), [5; 4]);
+    let (mut kind, mut start) = (0_u32, 0_u64);
+    ok(cu!(cuPointerGetAttribute((&raw mut kind).cast(), 2, memory + 1)));
+    ok(cu!(cuPointerGetAttribute((&raw mut start).cast(), 11, memory + 1)));
+    assert_eq!((kind, start), (2, memory));
+}
+
+#[test]
+fn a_batch_of_copies_is_one_operation() {
+    let bed = Bed::by_hand();
+    let (stream, memory, source) = (bed.stream(), bed.device(4), bed.host(&[1, 2, 3, 4]));
+    let from = [source.address as u64 + 3, source.address as u64];
+    let (to, bytes, attributes, start) = ([memory, memory + 1], [1_usize, 3], [1_i32, 0, 0, 0, 0, 0], [0_usize]);
+    let attributes = attributes.as_ptr().cast();
+    let batch = |stream| {
+        let (to, from, bytes, start) = (to.as_ptr(), from.as_ptr(), bytes.as_ptr(), start.as_ptr());
+        cu!(cuMemcpyBatchAsync(to, from, bytes, 2, attributes, start, 1, std::ptr::null_mut(), stream))
+    };
+    ok(batch(stream));
+    assert_eq!(batch(0), 1);
+    assert_eq!(stand_in_advance(5), 1);
+    assert_eq!(bed.content(memory, 4), [4, 1, 2, 3]);
+}
+
+#[test]
+fn a_plane_is_copied_row_by_row() {
+    #[repr(C)]
+    struct Side(usize, usize, i32, usize, u64, usize, usize);
+    #[repr(C)]
+    struct Plane(Side, Side, usize, usize);
+    let bed = Bed::by_hand();
+    let source = bed.host(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let (stream, memory) = (bed.stream(), bed.device(4));
+    // Columns 1 and 2 of rows 1 and 2, of rows of 4.
+    let plane = Plane(Side(1, 1, 1, source.address, 0, 0, 4), Side(0, 0, 2, 0, memory, 0, 2), 2, 2);
+    ok(cu!(cuMemcpy2DAsync_v2((&raw const plane).cast(), stream)));
+    assert_eq!(stand_in_advance(5), 1);
+    assert_eq!(bed.content(memory, 4), [5, 6, 9, 10]);
+}
