@@ -1,0 +1,82 @@
+//! How late a completion is noticed, and what noticing costs.
+
+use std::time::Duration;
+
+use futures::{TryStreamExt, stream};
+use inflight::{BatchStreamExt, Stats};
+
+use super::raw::Raw;
+use super::rig::{Outcome, Rig, timed};
+
+const BYTES: usize = 38_535_168;
+const SINGLES: usize = 300;
+
+pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
+    let Some(context) = rig.needs_gpu("lateness") else { return Ok(()) };
+    let (device, count) = (&rig.device, rig.fewer(SINGLES));
+    rig.title("copies of 38.5 MB one at a time: from the call to the future's result, against a spinning query");
+    let arrays = rig.pinned_arrays(device, 2, BYTES)?;
+    let raw = Raw::new(&context, BYTES, 1)?;
+    let (mut ours, mut spun) = (Vec::new(), Vec::new());
+    let before = device.stats();
+    for number in 0..count {
+        let array = arrays[number % 2].clone();
+        ours.push(timed(|| Ok(futures::executor::block_on(async { device.transfer(("x", array)).await?.await })?))?.0);
+        spun.push(raw.uploads(1)?);
+    }
+    let after = device.stats();
+    ours.sort_by(f64::total_cmp);
+    spun.sort_by(f64::total_cmp);
+    let late = |share: usize| (ours[count * share / 100] - spun[count * share / 100]) * 1e6;
+    rig.title(&format!(
+        "  later than the spinning query: p50 {:.1} µs, p99 {:.1} µs (of {:.1} µs p50), task wake-up included\n  by the \
+         reactor's own account late by at most {:.1} µs in the mean",
+        late(50),
+        late(99),
+        spun[count / 2] * 1e6,
+        mean_lateness(&before, &after)
+    ));
+
+    let before = device.stats();
+    let (seconds, ()) = timed(|| {
+        Ok(rig.runtime.block_on(async {
+            let source = stream::iter((0..count * 3).map(|number| ("x", arrays[number % 2].clone())));
+            let batches = futures::StreamExt::buffered(source.to_device(device), 4);
+            batches.try_for_each(|_| std::future::ready(Ok(()))).await
+        })?)
+    })?;
+    let after = device.stats();
+    let busy = cpu(&after).saturating_sub(cpu(&before)).as_secs_f64() / seconds;
+    rig.title(&format!(
+        "  at depth 4: late by at most {:.1} µs in the mean, reactor {:.1} % of a core, {:.1} questions a copy",
+        mean_lateness(&before, &after),
+        busy * 100.0,
+        (after.polls - before.polls) as f64 / (after.completions - before.completions).max(1) as f64
+    ));
+
+    pause(Duration::from_millis(100));
+    let before = device.stats();
+    pause(Duration::from_secs(1));
+    let after = device.stats();
+    rig.title(&format!(
+        "  idle for 1 s: {} questions, {:?} of the reactor's processor time",
+        after.polls - before.polls,
+        cpu(&after).saturating_sub(cpu(&before))
+    ));
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the idle time is what is measured")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn cpu(stats: &Stats) -> Duration {
+    stats.reactor_cpu.unwrap_or_default()
+}
+
+/// In microseconds.
+fn mean_lateness(before: &Stats, after: &Stats) -> f64 {
+    let completions = (after.completions - before.completions).max(1);
+    (after.lateness - before.lateness).as_secs_f64() * 1e6 / completions as f64
+}
