@@ -228,9 +228,11 @@ impl Device {
 
     /// Makes an array's memory known to the device, so that it is sent without a staging copy, whole and again and again.
     ///
+    /// Memory that the driver refuses is sent through staging as before: see [`Registered::is_direct`].
+    ///
     /// # Errors
     ///
-    /// The cause if the device is lost, or a driver's refusal.
+    /// The cause if the device is lost.
     pub async fn register(&self, array: impl Into<HostArray>) -> Result<Registered> {
         self.shared.check()?;
         Registered::new(&self.shared, array.into()).await

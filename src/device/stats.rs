@@ -108,6 +108,16 @@ impl PipelineStats {
     }
 }
 
+/// What a copy takes beside the time of its bytes, as measured on an H200.
+const LATENCY: Duration = Duration::from_micros(6);
+
+/// A copy whose time is known so well tells the rate.
+const EXACT: Duration = Duration::from_micros(5);
+/// The reactor sleeps once for longer copies.
+const WORTH_A_SLEEP: Duration = Duration::from_micros(40);
+/// A copy of so many bytes counts as much as all that was known before.
+const TELLS_ALL: u64 = 32 << 20;
+
 /// Counts of one device, each on its own.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -149,17 +159,39 @@ impl Counters {
         self.reactor_nanos.store(nanos, Relaxed);
     }
 
-    /// A copy of `bytes` took `time`. Faster ones count at once, slower ones by and by: they may have been noticed late.
-    pub(crate) fn took(&self, bytes: usize, time: Duration) {
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
-        let (seen, known) = (bytes as u64 / micros, self.rate.load(Relaxed));
-        let rate = if seen >= known { seen } else { (known * 15 + seen) / 16 };
+    /// A copy of `bytes` took at least, and at most, so long.
+    ///
+    /// Who looks too late each time sees only how long he has slept: then the copy must be taken for a little shorter, until
+    /// he looks too early and sees the truth.
+    pub(crate) fn took(&self, bytes: usize, at_least: Duration, at_most: Duration) {
+        let (known, expected) = (self.rate.load(Relaxed), self.least_time(bytes));
+        let between = (at_least + at_most) / 2;
+        let time = if known == 0 {
+            at_most
+        } else if at_least.is_zero() && expected > WORTH_A_SLEEP {
+            at_most.min(expected - expected / 32)
+        } else if at_most < expected {
+            at_most
+        } else if expected < at_least || at_most - at_least < EXACT {
+            between
+        } else {
+            return;
+        };
+        let nanos = u64::try_from(time.saturating_sub(LATENCY).as_nanos()).unwrap_or(u64::MAX).max(1);
+        let seen = ((bytes as u64).saturating_mul(1000) / nanos).max(1);
+        // Long copies tell the rate better: what a copy takes beside the time of its bytes matters less.
+        let share = (bytes as u64).min(TELLS_ALL);
+        let rate = match known {
+            0 => seen,
+            known => (known.saturating_mul(2 * TELLS_ALL - share) + seen.saturating_mul(share)) / (2 * TELLS_ALL),
+        };
         self.rate.store(rate.max(1), Relaxed);
     }
 
     /// How long a copy of `bytes` takes at the measured rate; nothing while the rate is not known.
     pub(crate) fn least_time(&self, bytes: usize) -> Duration {
-        (bytes as u64).checked_div(self.rate.load(Relaxed)).map_or(Duration::ZERO, Duration::from_micros)
+        let nanos = (bytes as u64).saturating_mul(1000).checked_div(self.rate.load(Relaxed));
+        nanos.map_or(Duration::ZERO, |nanos| LATENCY + Duration::from_nanos(nanos))
     }
 }
 
@@ -196,5 +228,54 @@ pub(crate) fn snapshot(device: &Shared) -> Stats {
         lateness: Duration::from_nanos(counters.lateness_nanos.load(Relaxed)),
         reactor_cpu: (nanos > 0).then(|| Duration::from_nanos(nanos)),
         pipelines: device.admission.pipelines(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: usize = 38_500_000;
+
+    fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    /// Looks at a copy that takes `time` as the reactor does, which is late by `late`; what it then knows.
+    fn look(counters: &Counters, time: Duration, late: Duration) -> (Duration, Duration) {
+        let wakes = counters.least_time(MB).saturating_sub(micros(20)) + late;
+        let (at_least, at_most) = if wakes < time { (time, time + micros(1)) } else { (Duration::ZERO, wakes) };
+        counters.took(MB, at_least, at_most);
+        (at_least, at_most)
+    }
+
+    #[test]
+    fn the_rate_is_found_from_above_and_below_and_kept() {
+        for first in [100, 690, 710, 5000] {
+            let counters = Counters::default();
+            counters.took(MB, Duration::ZERO, micros(first));
+            for _ in 0..200 {
+                look(&counters, micros(700), micros(5));
+            }
+            let mut lateness = Duration::ZERO;
+            for _ in 0..100 {
+                let (_, noticed) = look(&counters, micros(700), micros(5));
+                lateness += noticed.saturating_sub(micros(700));
+            }
+            assert!(lateness / 100 < micros(5), "begun with {first} µs: late by {:?}", lateness / 100);
+            let expected = counters.least_time(MB);
+            assert!(expected > micros(670) && expected < micros(720), "begun with {first} µs: {expected:?}");
+        }
+    }
+
+    #[test]
+    fn short_copies_that_are_noticed_late_spoil_nothing() {
+        let counters = Counters::default();
+        counters.took(MB, micros(699), micros(700));
+        for _ in 0..10_000 {
+            counters.took(1 << 20, Duration::ZERO, micros(40));
+        }
+        let expected = counters.least_time(MB);
+        assert!(expected > micros(650) && expected < micros(750), "{expected:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::HostArray;
+use crate::backend::Severity;
 use crate::device::Shared;
 use crate::error::{Error, Result};
 
@@ -11,9 +12,13 @@ use crate::error::{Error, Result};
 ///
 /// Derefs to [`HostArray`], so views of it can be made and sent. It is shared and read-only: arrays that it was made of
 /// copy on write. The memory is given back to the system when it, its views and all copies from it are gone.
+///
+/// Where the driver refuses the memory (a part of it is registered already, or it can't be page-locked), the array is sent
+/// through staging like any other, and [`is_direct`](Self::is_direct) says so.
 #[derive(Clone, Debug)]
 pub struct Registered {
     array: HostArray,
+    is_direct: bool,
 }
 
 /// Undoes the registration, on a staging thread, once nothing uses the memory.
@@ -29,16 +34,31 @@ impl Registered {
         let (done, registered) = futures::channel::oneshot::channel();
         let owner = device.clone();
         device.engine.run(Box::new(move || {
-            let outcome = owner.backend.register(array.span()).map_err(|fault| owner.fault(fault));
-            let outcome = outcome.map(|()| {
-                let registration = Registration { device: owner.clone(), array: Some(array.clone()) };
-                Self { array: array.locked_for(owner.id, Arc::new(registration)) }
-            });
+            let outcome = match owner.backend.register(array.span()) {
+                Ok(()) => {
+                    let registration = Registration { device: owner.clone(), array: Some(array.clone()) };
+                    Ok(Self { array: array.locked_for(owner.id, Arc::new(registration)), is_direct: true })
+                }
+                Err(fault) if fault.severity() == Severity::Operation => {
+                    let (from, bytes) = array.span();
+                    let error = fault.into_error(&owner.name);
+                    tracing::warn!(%error, ?from, bytes, "an array is not registered, and goes through staging");
+                    Ok(Self { array, is_direct: false })
+                }
+                Err(fault) => Err(owner.fault(fault)),
+            };
             // Nobody may be waiting any more: then the registration ends here.
             let _ = done.send(outcome);
         }));
         let gone = || Error::Unsupported { what: "thread to register memory on", device: device.name.clone() };
         registered.await.unwrap_or_else(|_| Err(device.lost().unwrap_or_else(gone)))
+    }
+}
+
+impl Registered {
+    /// Whether copies go straight from its memory; else they go through staging.
+    pub const fn is_direct(&self) -> bool {
+        self.is_direct
     }
 }
 

@@ -181,13 +181,12 @@ impl Reactor {
         let Some(mut held) = self.take() else { return };
         held.queues.receive(&mut lock(&self.inbox));
         let Queues { streams, pace } = &mut held.queues;
-        let mut moved = false;
+        let (mut moved, mut now) = (false, device.clock.now());
         for (_, entries) in streams {
-            moved |= ask(entries, device, pace);
+            moved |= ask(entries, device, pace, &mut now);
         }
         if moved {
-            let now = u64::try_from(device.clock.now().as_nanos()).unwrap_or(u64::MAX);
-            self.helped.store(now, Ordering::Relaxed);
+            self.helped.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 
@@ -232,8 +231,9 @@ impl Reactor {
         if device.is_lost() {
             moved |= queues.abandon(device);
         }
+        let mut now = device.clock.now();
         for (_, entries) in &mut queues.streams {
-            moved |= ask(entries, device, &mut queues.pace);
+            moved |= ask(entries, device, &mut queues.pace, &mut now);
         }
         queues.forget_idle();
         device.adopt_orphans();
@@ -263,23 +263,20 @@ impl Reactor {
     }
 }
 
-/// Completes the entries of one stream that are done.
-fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace) -> bool {
-    if entries.is_empty() {
-        return false;
-    }
-    let (mut moved, mut now) = (false, device.clock.now());
+/// Completes the entries of one stream that are done. The time is asked again only where it matters.
+fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now: &mut Duration) -> bool {
+    let mut moved = false;
     while let Some(entry) = entries.front_mut() {
         let fired = entry.ask(device);
         if matches!(fired, Ok(false)) {
-            entry.asked = now;
+            entry.asked = *now;
             break;
         }
         let Some(entry) = entries.pop_front() else { break };
         if fired.is_ok() {
             if entry.bytes >= pace::TELLING {
-                now = device.clock.now();
-                pace.learn(&entry, now, device);
+                *now = device.clock.now();
+                pace.learn(&entry, *now, device);
             }
             device.counters.noticed(now.saturating_sub(entry.asked));
         }

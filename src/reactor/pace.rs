@@ -1,7 +1,8 @@
 //! [`Pace`]: how long the reactor may sleep before it asks again.
 //!
 //! It sleeps once, to shortly before the oldest copy can be done at the link's measured rate, then asks without sleeping
-//! for at most 20 µs. After a missed estimate it sleeps a sixteenth of the time that the copy has taken so far.
+//! for at most 20 µs. After a missed estimate it sleeps a quarter of what that was off by, at most a sixteenth of the time
+//! that the copy has taken so far.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use super::Entry;
 use crate::device::Shared;
 
-/// The longest spin.
+/// The longest spin, but for what a long sleep may be late by.
 const SPIN: Duration = Duration::from_micros(20);
 /// Limbo alone is asked this often at first, and at least every millisecond.
 pub(super) const LIMBO: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
@@ -67,7 +68,9 @@ pub(super) struct Pace {
 impl Pace {
     /// Notes that `entry` is done, and how fast the link was.
     pub(super) fn learn(&mut self, entry: &Entry, now: Duration, device: &Shared) {
-        device.counters.took(entry.bytes, now.saturating_sub(self.began(entry)));
+        let began = self.began(entry);
+        // It was not done when it was last asked.
+        device.counters.took(entry.bytes, entry.asked.saturating_sub(began), now.saturating_sub(began));
         match self.last.iter_mut().find(|(stream, _)| *stream == entry.stream) {
             Some((_, last)) => *last = now,
             None => self.last.push((entry.stream, now)),
@@ -115,13 +118,16 @@ impl Pace {
         let began = self.began(entry);
         let taken = now.saturating_sub(began);
         let expected = device.counters.least_time(entry.bytes);
-        let spins_from = expected.saturating_sub(SPIN / 2);
+        // The longer a sleep the later it ends.
+        let spins_from = expected.saturating_sub(SPIN / 2 + (expected / 64).min(SPIN));
         if taken < spins_from {
             return spins_from - taken;
         }
-        if taken < spins_from + SPIN {
+        if taken < expected + SPIN / 2 {
             return Duration::ZERO;
         }
-        taken / 16
+        // Off the mark: by little, so that it is looked for again soon; the longer it takes the less often.
+        let over = taken - expected;
+        (over / 4).min(taken / 16)
     }
 }

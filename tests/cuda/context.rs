@@ -77,6 +77,17 @@ fn two_devices_take_turns_on_one_thread_b105_b107() {
 }
 
 #[test]
+fn no_other_device_gets_a_context_b106() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    let before = stand_in.counter("contexts");
+    let second = Device::cuda(1).unwrap();
+    drop(use_all(&second));
+    assert!(stand_in.counter("contexts") <= before + 1, "its own");
+    rig.finish();
+}
+
+#[test]
 fn a_device_of_a_users_context_works_on_its_streams() {
     let Some(rig) = Rig::new() else { return };
     let (mine, other) = (rig.context().new_stream().unwrap(), CudaContext::new(0).unwrap().new_stream().unwrap());

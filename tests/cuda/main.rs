@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "launches kernels, as users do")]
 
 mod calls;
+mod cases;
 mod context;
 mod faults;
 mod gpu;
