@@ -168,12 +168,12 @@ impl Counters {
         let between = (at_least + at_most) / 2;
         let time = if known == 0 {
             at_most
-        } else if at_least.is_zero() && expected > WORTH_A_SLEEP {
-            at_most.min(expected - expected / 32)
+        } else if at_most - at_least < EXACT || expected < at_least {
+            between
+        } else if expected > WORTH_A_SLEEP {
+            at_most.min(expected - expected / 32).max(at_least)
         } else if at_most < expected {
             at_most
-        } else if expected < at_least || at_most - at_least < EXACT {
-            between
         } else {
             return;
         };
