@@ -1,5 +1,6 @@
 //! [`Shared`]: one device, as all that belongs to it holds it.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -23,11 +24,12 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) kind: DeviceKind,
-    pub(crate) backend: Arc<dyn Backend>,
+    /// This and the two streams are taken apart on a staging thread: a driver may be slow at it (invariant 12).
+    pub(crate) backend: ManuallyDrop<Arc<dyn Backend>>,
     /// Where copies to the device go: our stream, or the user's with `Overlap::Off`.
-    pub(crate) copy_stream: StreamHandle,
+    pub(crate) copy_stream: ManuallyDrop<StreamHandle>,
     /// Where copies from the device go.
-    pub(crate) read_stream: StreamHandle,
+    pub(crate) read_stream: ManuallyDrop<StreamHandle>,
     /// The user's stream with `Overlap::Off`.
     pub(crate) single: Option<crate::ComputeStream>,
     pub(crate) admission: Admission,
@@ -76,9 +78,9 @@ impl Shared {
             id,
             name: parts.name,
             kind: parts.kind,
-            copy_stream: shared.clone().unwrap_or(streams.copy),
-            read_stream: shared.unwrap_or(streams.read),
-            backend: parts.backend,
+            copy_stream: ManuallyDrop::new(shared.clone().unwrap_or(streams.copy)),
+            read_stream: ManuallyDrop::new(shared.unwrap_or(streams.read)),
+            backend: ManuallyDrop::new(parts.backend),
             single,
             direct: parts.admission.open_without_floor("direct"),
             reads: parts.admission.open_without_floor("read-back"),
@@ -267,7 +269,7 @@ impl Shared {
         if memory.is_empty() {
             return;
         }
-        let backend = self.backend.clone();
+        let backend = Arc::clone(&self.backend);
         self.engine.run(Box::new(move || free_all(backend.as_ref(), space, memory)));
     }
 
@@ -304,14 +306,20 @@ pub(crate) fn free_all(backend: &dyn Backend, space: Space, memory: Vec<Memory>)
     }
 }
 
+#[expect(unsafe_code, reason = "takes the fields that the last job drops")]
 impl Drop for Shared {
     fn drop(&mut self) {
         let lost = self.is_lost();
         let (device, pinned, events) = (self.admission.trim(), self.pinned.take_idle(), self.events.take_all());
-        let backend = self.backend.clone();
+        // SAFETY: taken once, here; nobody looks at the field again.
+        let backend = unsafe { ManuallyDrop::take(&mut self.backend) };
+        // SAFETY: as above.
+        let copy_stream = unsafe { ManuallyDrop::take(&mut self.copy_stream) };
+        // SAFETY: as above.
+        let read_stream = unsafe { ManuallyDrop::take(&mut self.read_stream) };
         self.reactor.stop();
         self.engine.stop(Box::new(move |ring| {
-            drop(events);
+            drop((events, copy_stream, read_stream));
             if !lost {
                 free_all(backend.as_ref(), Space::Device, device);
                 free_all(backend.as_ref(), Space::Pinned, pinned.into_iter().chain(ring).collect());

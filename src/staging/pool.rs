@@ -182,7 +182,7 @@ fn gone(device: &Shared, purpose: Purpose, bytes: usize) -> Error {
 impl PinnedBlock {
     /// Gets the memory of a reserved block. May be slow: page-locking takes milliseconds.
     pub(crate) fn fill(mut self) -> Result<Self> {
-        let backend = self.device.backend.clone();
+        let backend = Arc::clone(&self.device.backend);
         free_all(backend.as_ref(), Space::Pinned, self.device.pinned.surplus());
         let filled = backend.alloc(Space::Pinned, self.class).or_else(|_| {
             free_all(backend.as_ref(), Space::Pinned, self.device.pinned.take_idle());

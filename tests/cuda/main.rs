@@ -9,6 +9,7 @@
 mod calls;
 mod cases;
 mod context;
+mod exit;
 mod faults;
 mod gpu;
 mod leases;

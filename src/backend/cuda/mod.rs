@@ -178,6 +178,10 @@ impl Backend for CudaBackend {
         let StreamHandle::Cuda(queue) = stream else { return Err(Fault::new(Fault::INVALID_HANDLE, "copy")) };
         let (driver, raw) = (self.context.driver, queue.raw());
         let _inside = self.context.enter()?;
+        if queue.stream().is_some() {
+            // A captured copy would be made when its graph is launched, from and to memory that is others' by then.
+            self.check_capture(raw)?;
+        }
         let (to, from, bytes) = (copy.dst, copy.src, copy.bytes);
         match copy.direction {
             // SAFETY: the contract of this method: both ends stay until an event behind the copy has fired.
