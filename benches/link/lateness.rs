@@ -5,24 +5,27 @@ use std::time::Duration;
 use futures::{TryStreamExt, stream};
 use inflight::{BatchStreamExt, Stats};
 
-use super::raw::Raw;
+use super::raw::{Raw, memcpy};
 use super::rig::{Outcome, Rig, timed};
 
 const BYTES: usize = 38_535_168;
 const SINGLES: usize = 300;
 
 pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
-    let Some(context) = rig.needs_gpu("lateness") else { return Ok(()) };
     let (device, count) = (&rig.device, rig.fewer(SINGLES));
-    rig.title("copies of 38.5 MB one at a time: from the call to the future's result, against a spinning query");
-    let arrays = rig.pinned_arrays(device, 2, BYTES)?;
-    let raw = Raw::new(&context, BYTES, 1)?;
+    let (bytes, limit) = if rig.is_host() { (BYTES / 8, "memcpy") } else { (BYTES, "a spinning query") };
+    rig.title(&format!("{count} copies of {bytes} bytes one at a time: from call to result, against {limit}"));
+    let arrays = rig.pinned_arrays(device, 2, bytes)?;
+    let raw = rig.context.as_ref().map(|context| Raw::new(context, bytes, 1)).transpose()?;
     let (mut ours, mut spun, mut noticed) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..count {
         let (array, before) = (arrays[number % 2].clone(), device.stats());
         ours.push(timed(|| Ok(futures::executor::block_on(async { device.transfer(("x", array)).await?.await })?))?.0);
         noticed.push(mean_lateness(&before, &device.stats()));
-        spun.push(raw.uploads(1)?);
+        spun.push(match &raw {
+            Some(raw) => raw.uploads(1)?,
+            None => memcpy(bytes, 1)?,
+        });
     }
     for times in [&mut ours, &mut spun, &mut noticed] {
         times.sort_by(f64::total_cmp);
@@ -31,7 +34,7 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     let late = |share: usize| (ours[at(share)] - spun[at(share)]) * 1e6;
     rig.title(&format!(
         "  noticed by the reactor at most {:.1} µs late p50, {:.1} p90, {:.1} p99 (from its last question before)\n  the \
-         future resolved later than the spinning query: {:.1} µs p50, {:.1} p90 (of {:.1} µs p50): a parked thread wakes",
+         future resolved later than {limit}: {:.1} µs p50, {:.1} p90 (of {:.1} µs p50): a parked thread wakes",
         noticed[at(50)],
         noticed[at(90)],
         noticed[at(99)],

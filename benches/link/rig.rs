@@ -55,7 +55,12 @@ impl Rig {
         rig.device = rig.builder().memory_bytes(1 << 30).build()?;
         if !json {
             let hardware = hardware.map(|hardware| format!("{hardware:?}")).unwrap_or_default();
-            println!("on {}{} {hardware}", rig.device.name(), if modelled { ", MODELLED" } else { "" });
+            let what = match (modelled, rig.is_host()) {
+                (true, _) => ", MODELLED, with fewer bytes than on a GPU",
+                (_, true) => ", with fewer bytes than on a GPU, against memcpy",
+                _ => "",
+            };
+            println!("on {}{what} {hardware}", rig.device.name());
         }
         Ok(rig)
     }
@@ -75,14 +80,6 @@ impl Rig {
     /// A share of what a GPU does, where memory is copied by a processor or a model.
     pub(crate) fn fewer(&self, count: usize) -> usize {
         if self.is_host() || self.modelled { (count / 20).max(10) } else { count }
-    }
-
-    /// Says why a job does not run here, if it needs a GPU and there is none.
-    pub(crate) fn needs_gpu(&self, job: &str) -> Option<Arc<CudaContext>> {
-        if self.context.is_none() && !self.json {
-            println!("\n{job}: needs a GPU");
-        }
-        self.context.clone()
     }
 
     pub(crate) fn compute_stream(&self) -> Outcome<ComputeStream> {

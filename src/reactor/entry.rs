@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::pace::patience;
 use crate::admission::MOST_OPERATIONS;
 use crate::backend::{Event, StreamHandle};
 use crate::batch::BatchOwner;
@@ -71,7 +70,7 @@ impl Entry {
         self.since = device.clock.now();
         self.asked = self.since;
         let least = device.counters.least_time(self.bytes);
-        let patience = patience(device.copies.load(Ordering::Relaxed), device.reactor.since_help(self.since));
+        let patience = device.reactor.polls.patience(self.since, device.copies.load(Ordering::Relaxed));
         // One of many short copies is not worth waking the thread for.
         self.is_left_to_polls = least < patience;
         self.due = self.since + least.max(patience);

@@ -13,7 +13,6 @@ mod pace;
 mod waiters;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ pub(crate) use clock::Clock;
 pub(crate) use entry::{Done, Entry, Held, unrecorded};
 pub(crate) use events::EventPool;
 pub(crate) use limbo::Limbo;
-use pace::{Pace, Wait};
+use pace::{Pace, Polls, Wait};
 pub(crate) use waiters::{Key, Waiters, until};
 
 use crate::backend::os;
@@ -33,8 +32,7 @@ use crate::sync::{Condvar, Mutex, lock};
 pub(crate) struct Reactor {
     inbox: Mutex<Inbox>,
     wake: Condvar,
-    /// When somebody who polled last completed something, in nanoseconds of the device's clock; 0 if nobody ever did.
-    helped: AtomicU64,
+    polls: Polls,
     /// The queues; taken out by who works on them, so that no lock is held meanwhile.
     queues: Mutex<Option<Queues>>,
 }
@@ -63,7 +61,7 @@ impl Default for Reactor {
         Self {
             inbox: Mutex::new(inbox),
             wake: Condvar::new(),
-            helped: AtomicU64::new(0),
+            polls: Polls::default(),
             queues: Mutex::new(Some(Queues::default())),
         }
     }
@@ -181,19 +179,12 @@ impl Reactor {
         let Some(mut held) = self.take() else { return };
         held.queues.receive(&mut lock(&self.inbox));
         let Queues { streams, pace } = &mut held.queues;
-        let (mut moved, mut now) = (false, device.clock.now());
+        let mut now = device.clock.now();
+        self.polls.note(now);
         for (_, entries) in streams {
-            moved |= ask(entries, device, pace, &mut now);
+            ask(entries, device, pace, &mut now);
         }
-        if moved {
-            self.helped.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
-    }
-
-    /// How long ago somebody who polled completed something.
-    fn since_help(&self, now: Duration) -> Option<Duration> {
-        let helped = self.helped.load(Ordering::Relaxed);
-        (helped > 0).then(|| now.saturating_sub(Duration::from_nanos(helped)))
+        pace.found_left = false;
     }
 
     /// Sleeps, but not beyond what came up meanwhile. Answers whether the thread is to end.
@@ -235,6 +226,7 @@ impl Reactor {
         for (_, entries) in &mut queues.streams {
             moved |= ask(entries, device, &mut queues.pace, &mut now);
         }
+        queues.pace.judge(now, device);
         queues.forget_idle();
         device.adopt_orphans();
         moved |= device.limbo.reap(device);
@@ -281,6 +273,7 @@ fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now
             device.counters.noticed(now.saturating_sub(entry.asked));
         }
         moved = true;
+        pace.found_left |= entry.is_left_to_polls;
         entry.complete(device, fired.map(drop));
     }
     moved

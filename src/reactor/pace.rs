@@ -5,6 +5,7 @@
 //! that the copy has taken so far.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::Entry;
@@ -31,19 +32,62 @@ pub(super) enum Wait {
 /// reactor, 4.6 when it looks every 20 or 50 µs, with 3.5 and 1.6 µs of its CPU time each.
 const MANY: usize = 4;
 const PATIENCE: Duration = Duration::from_micros(50);
-/// The same where fewer are pending, and somebody who polled has completed some a moment ago.
+/// The same where fewer are pending, and somebody polled a moment ago.
 const LITTLE_PATIENCE: Duration = Duration::from_micros(10);
 const MOMENT: Duration = Duration::from_micros(100);
 /// So long after that the thread looks around without being woken, which costs the one who submits.
 const LINGERS: Duration = Duration::from_millis(1);
+/// Who has not polled for so long waits to be woken: patience was wrong.
+const AWAY: Duration = Duration::from_micros(10);
+/// And it is not tried again for so long.
+const IMPATIENT: Duration = Duration::from_millis(5);
 
-/// How long a short copy may be left to those who poll, beside so many others.
-pub(super) fn patience(pending: usize, since_help: Option<Duration>) -> Duration {
-    match since_help {
-        _ if pending >= MANY => PATIENCE,
-        Some(ago) if ago < MOMENT => LITTLE_PATIENCE,
-        _ => Duration::ZERO,
+/// What is known of those who poll, as atomics: who submits asks too. Nanoseconds of the device's clock.
+#[derive(Debug, Default)]
+pub(super) struct Polls {
+    /// When somebody last polled in vain and asked by himself; 0 if nobody ever did.
+    last: AtomicU64,
+    /// Until when nothing is left to polls.
+    impatient_until: AtomicU64,
+}
+
+impl Polls {
+    pub(super) fn note(&self, now: Duration) {
+        self.last.store(nanos(now), Relaxed);
     }
+
+    /// The thread has found something done that was left to polls.
+    fn judge(&self, now: Duration) {
+        if self.are_away(now) {
+            self.impatient_until.store(nanos(now + IMPATIENT), Relaxed);
+        }
+    }
+
+    /// Whether nobody has polled just now.
+    fn are_away(&self, now: Duration) -> bool {
+        self.ago(now).is_none_or(|ago| ago > AWAY)
+    }
+
+    fn ago(&self, now: Duration) -> Option<Duration> {
+        let last = self.last.load(Relaxed);
+        (last > 0).then(|| now.saturating_sub(Duration::from_nanos(last)))
+    }
+
+    /// How long a short copy may be left to polls, beside so many others.
+    pub(super) fn patience(&self, now: Duration, pending: usize) -> Duration {
+        if nanos(now) < self.impatient_until.load(Relaxed) {
+            return Duration::ZERO;
+        }
+        match self.ago(now) {
+            _ if pending >= MANY => PATIENCE,
+            Some(ago) if ago < MOMENT => LITTLE_PATIENCE,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Wait {
@@ -66,6 +110,8 @@ pub(super) struct Pace {
     /// When the last entry of a stream was done: the next one could not begin before.
     last: Vec<(u64, Duration)>,
     limbo: Duration,
+    /// Something was done that was left to polls.
+    pub(super) found_left: bool,
 }
 
 impl Pace {
@@ -90,6 +136,13 @@ impl Pace {
         last.map_or(entry.since, |(_, last)| entry.since.max(*last))
     }
 
+    /// Learns from what the thread has found, and not those who poll.
+    pub(super) fn judge(&mut self, now: Duration, device: &Shared) {
+        if std::mem::take(&mut self.found_left) {
+            device.reactor.polls.judge(now);
+        }
+    }
+
     /// How long nothing can be due.
     pub(super) fn wait(&mut self, streams: &[(u64, VecDeque<Entry>)], device: &Shared) -> Wait {
         let now = device.clock.now();
@@ -107,7 +160,7 @@ impl Pace {
             wait = Some(wait.map_or(left, |wait| wait.min(left)));
         }
         match wait {
-            None if device.reactor.since_help(now).is_some_and(|ago| ago < LINGERS) => Wait::For(PATIENCE),
+            None if device.reactor.polls.ago(now).is_some_and(|ago| ago < LINGERS) => Wait::For(PATIENCE),
             None => Wait::UntilWoken,
             Some(Duration::ZERO) => Wait::Not,
             Some(time) => Wait::For(time),
@@ -115,7 +168,7 @@ impl Pace {
     }
 
     fn wait_for(&self, entry: &Entry, now: Duration, device: &Shared) -> Duration {
-        if entry.is_left_to_polls && now < entry.due {
+        if entry.is_left_to_polls && now < entry.due && !device.reactor.polls.are_away(now) {
             return entry.due - now;
         }
         let began = self.began(entry);
