@@ -298,9 +298,7 @@ impl Admission {
 }
 
 fn wake(wakers: Wakers) {
-    for waker in wakers {
-        waker.wake();
-    }
+    wakers.into_iter().for_each(crate::sync::wake);
 }
 
 impl State {

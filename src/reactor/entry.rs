@@ -89,7 +89,7 @@ impl Entry {
         self.event().map_or(Ok(true), |event| device.query(event))
     }
 
-    /// Marks what it stood for, lets go of what it held, and wakes who waits.
+    /// Lets go of what it held, marks what it stood for, and wakes who waits.
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
         if device.copies.fetch_sub(1, Ordering::AcqRel) >= MOST_OPERATIONS {
             device.engine.kick();
@@ -97,6 +97,7 @@ impl Entry {
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.
         let _active = Active::new(device);
+        self.held.let_go(device, lost);
         match self.done {
             Done::Chunk(core, event) => {
                 device.events.put(event);
@@ -118,7 +119,6 @@ impl Entry {
                 core.finish(result);
             }
         }
-        self.held.let_go(device, lost);
     }
 }
 

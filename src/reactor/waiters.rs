@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use smallvec::SmallVec;
 
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, wake};
 
 /// A place in [`Waiters`], kept by the future that waits.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Waiters {
         let woken = std::mem::take(&mut lock(&self.0).wakers);
         let count = woken.len();
         for (_, waker) in woken {
-            waker.wake();
+            wake(waker);
         }
         count
     }

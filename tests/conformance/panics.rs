@@ -1,8 +1,13 @@
 //! Panics of users' code, in the worst places.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use futures::FutureExt;
+use futures::executor::block_on;
+use inflight::{Device, LinkModel};
 use tokio_test::task;
 
 use crate::bed::{by_hand, host_stream};
@@ -34,6 +39,32 @@ fn a_panic_while_batches_and_transfers_drop_is_the_only_one_b93() {
         sim.complete_all();
         assert_eq!(sim.device().stats().device_used, 0);
     }
+}
+
+struct PanickingWaker;
+
+impl std::task::Wake for PanickingWaker {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker's own");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_nobody_else_waiting_b99() {
+    let link = LinkModel { bytes_per_second: 1e9, latency: Duration::from_millis(5) };
+    let device = Device::builder().host().link_model(link).staging_bytes(64 << 10).build().unwrap();
+    let waker = Waker::from(Arc::new(PanickingWaker));
+    let batch = block_on(async { device.transfer(("x", vec![1_u8; 40_000])).await?.early().await }).unwrap();
+    let mut bombs: Vec<_> = (0..3).map(|_| batch.field("x").unwrap().ready()).collect();
+    for bomb in &mut bombs {
+        assert!(bomb.poll_unpin(&mut Context::from_waker(&waker)).is_pending(), "it is on its way");
+    }
+    // Waits for the same field, behind the others, and for what comes after it.
+    block_on(batch.field("x").unwrap().ready()).unwrap();
+    for n in 0..10 {
+        block_on(async { device.transfer(("x", vec![n; 40_000])).await?.await }).unwrap();
+    }
+    assert!(bombs.iter_mut().all(|bomb| bomb.now_or_never().is_some()));
 }
 
 #[test]
