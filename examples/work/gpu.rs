@@ -60,8 +60,9 @@ impl Work for Gpu {
         let [from, mut to] = step.split_mut::<f32, 2>([from, to])?;
         let rows = u32::try_from(to.len()).map_err(Error::source)?;
         let columns = u32::try_from(from.len()).map_err(Error::source)? / rows.max(1);
+        let from = from.as_view();
         let mut launch = self.stream.launch_builder(&self.sum_rows);
-        launch.arg(&mut to).arg(&*from).arg(&rows).arg(&columns);
+        launch.arg(&mut to).arg(&from).arg(&rows).arg(&columns);
         // SAFETY: the arguments are those of the kernel, which reads `rows` times `columns` elements and writes `rows`.
         unsafe { launch.launch(blocks(rows)) }.map_err(Error::source)?;
         Ok(ready(Ok(())).boxed())

@@ -206,11 +206,16 @@ impl Admission {
 
     /// A block that must never be used again: the budget is smaller by it from now on.
     pub(crate) fn quarantine(&self, block: Block) {
-        let mut state = lock(&self.state);
-        let bytes = block.memory.bytes;
-        state.unuse(block.pipeline, bytes);
-        state.limit = state.limit.saturating_sub(bytes);
-        state.quarantined += bytes;
+        let woken = {
+            let mut state = lock(&self.state);
+            let bytes = block.memory.bytes;
+            state.unuse(block.pipeline, bytes);
+            state.limit = state.limit.saturating_sub(bytes);
+            state.quarantined += bytes;
+            // Who waits for more than there is now will learn so.
+            state.heads()
+        };
+        wake(woken);
     }
 
     /// An operation is complete.

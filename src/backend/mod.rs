@@ -169,8 +169,17 @@ impl Fault {
         match self.code {
             600 | 900..=907 => Severity::Later,
             4 => Severity::Stop,
-            214 | 220 | 700 | 702 | 709 | 710 | 714..=721 | 999 => Severity::Lost,
-            1..=3 | 5..=213 | 215..=219 | 221..=699 | 701 | 703..=708 | 711..=713 | 800..=899 => Severity::Operation,
+            214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=721 | 999 => Severity::Lost,
+            1..=3
+            | 5..=213
+            | 215..=219
+            | 221..=225
+            | 227..=699
+            | 701
+            | 703..=708
+            | 711..=713
+            | 800..=809
+            | 811..=899 => Severity::Operation,
             _ => Severity::Lost,
         }
     }
@@ -201,6 +210,9 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     fn prompt(&self) -> bool {
         false
     }
+
+    /// Makes sure, on a thread of ours, that the user's code has not changed what it works for.
+    fn reattach_thread(&self) {}
 
     /// Says that this thread is one of ours and works for this device until it ends.
     fn attach_thread(&self) {}

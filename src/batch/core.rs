@@ -238,22 +238,25 @@ impl BatchCore {
     ///
     /// If it `touched` the block, an event is recorded behind the work; if that fails, the block is quarantined.
     pub(crate) fn close_use(&self, stream: &StreamHandle, touched: bool, wrote: bool) -> Option<Error> {
-        let earlier = lock(&self.usage).take_of(stream.id());
-        let recorded = if !touched {
-            Ok(earlier)
-        } else {
-            let wrote = wrote || earlier.as_ref().is_some_and(|used| used.wrote);
-            let event = match earlier {
-                Some(used) => self.device.backend.record(stream, &used.event).map(|()| used.event).ok(),
-                None => None,
-            };
-            let event = event.map_or_else(|| self.device.record(stream), Ok);
+        // An earlier use of the stream stays in the list meanwhile: others may come after it at any moment. Its event is
+        // recorded anew, which covers the earlier work as well.
+        let earlier = if touched { lock(&self.usage).ended_on(stream.id()) } else { None };
+        let recorded = if touched {
+            let again = earlier.as_ref().map(|used| &used.event);
+            let again = again.filter(|event| self.device.backend.record(stream, event).is_ok()).cloned();
+            let event = again.map_or_else(|| self.device.record(stream), Ok);
             event.map(|event| Some(Use { stream: stream.id(), event, wrote }))
+        } else {
+            Ok(None)
         };
         let (used, error) = match recorded {
             Ok(used) => (used, None),
             Err(error) => {
                 self.quarantined.raise();
+                if wrote || earlier.is_some_and(|used| used.wrote) {
+                    // Nobody can come after what was written.
+                    self.fail(error.clone());
+                }
                 (None, Some(error))
             }
         };

@@ -55,13 +55,16 @@ impl Usage {
     pub(crate) fn close(&mut self, used: Option<Use>) {
         self.open -= 1;
         self.exclusive = false;
-        self.ended.extend(used);
+        let Some(used) = used else { return };
+        match self.ended.iter_mut().find(|ended| ended.stream == used.stream) {
+            Some(ended) => *ended = Use { wrote: ended.wrote || used.wrote, ..used },
+            None => self.ended.push(used),
+        }
     }
 
-    /// Takes the event of an ended use of `stream` out, to be recorded again.
-    pub(crate) fn take_of(&mut self, stream: u64) -> Option<Use> {
-        let place = self.ended.iter().position(|used| used.stream == stream)?;
-        Some(self.ended.swap_remove(place))
+    /// The ended use of `stream`, whose event may be recorded again.
+    pub(crate) fn ended_on(&self, stream: u64) -> Option<Use> {
+        self.ended.iter().find(|used| used.stream == stream).cloned()
     }
 
     /// Ended uses that work on `stream` must come after: those of other streams that wrote, or all of them.

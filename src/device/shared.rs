@@ -141,7 +141,11 @@ impl Shared {
     /// A stream of the user's, if this device can work on it.
     pub(crate) fn bind<S: LeaseStream>(&self, stream: &S) -> Result<StreamHandle> {
         let binding = Binding { id: self.id, name: &self.name, backend: self.backend.as_ref() };
-        stream.bind(&binding)
+        stream.bind(&binding).map_err(|error| match error {
+            // All that waits is to know.
+            Error::DeviceLost { code, call, .. } => self.fault(Fault::new(code, call)),
+            other => other,
+        })
     }
 
     /// Takes an unused event.
@@ -155,7 +159,8 @@ impl Shared {
         match self.backend.record(stream, &event) {
             Ok(()) => Ok(event),
             Err(fault) => {
-                self.events.put(event);
+                // It may be the event that is at fault: the next one is to be another.
+                drop(event);
                 Err(self.fault(fault))
             }
         }
@@ -166,14 +171,20 @@ impl Shared {
         if held.is_empty() {
             return;
         }
+        if let Err(held) = self.follow(held) {
+            lock(&self.orphans).push(held);
+            self.reactor.notify();
+        }
+    }
+
+    /// Records behind what a copy reads, if that can be done; else gives it back.
+    fn follow(self: &Arc<Self>, held: Held) -> Result<(), Held> {
         match self.record(&self.copy_stream) {
             Ok(event) => self.reactor.push(self, Entry::new(self, &self.copy_stream, 0, held, Done::Orphan(event))),
             Err(_) if self.is_lost() => held.let_go(self, true),
-            Err(_) => {
-                lock(&self.orphans).push(held);
-                self.reactor.notify();
-            }
+            Err(_) => return Err(held),
         }
+        Ok(())
     }
 
     /// Has the source of a copy that is done dropped on a staging thread, with others, when the reactor has time.
@@ -206,8 +217,12 @@ impl Shared {
 
     /// Tries again to follow what could not be followed.
     pub(crate) fn adopt_orphans(self: &Arc<Self>) {
-        for held in std::mem::take(&mut *lock(&self.orphans)) {
-            self.orphan(held);
+        let orphans = std::mem::take(&mut *lock(&self.orphans));
+        for held in orphans {
+            if let Err(held) = self.follow(held) {
+                // The reactor looks after them again by and by.
+                lock(&self.orphans).push(held);
+            }
         }
     }
 

@@ -35,11 +35,11 @@ impl<T: Element> DeviceSlice<T> for OnCuda<'_, T> {
 
 impl<T: Element> DeviceSlice<T> for OnCudaMut<'_, T> {
     fn len(&self) -> usize {
-        OnCuda::len(self)
+        self.0.len()
     }
 
     fn stream(&self) -> &Arc<CudaStream> {
-        self.lease.stream()
+        self.0.lease.stream()
     }
 }
 
@@ -55,20 +55,21 @@ impl<T: Element> DevicePtr<T> for OnCuda<'_, T> {
 
 impl<T: Element> DevicePtr<T> for OnCudaMut<'_, T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (u64, SyncOnDrop<'a>) {
-        ordered(self.lease, self.address, stream)
+        ordered(self.0.lease, self.0.address, stream)
     }
 }
 
 impl<T: Element> DevicePtrMut<T> for OnCudaMut<'_, T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (u64, SyncOnDrop<'a>) {
-        ordered(self.lease, self.address, stream)
+        ordered(self.0.lease, self.0.address, stream)
     }
 }
 
 /// The address for work on `stream`, and what must happen when that work is queued.
 fn ordered<'a>(lease: &'a Lease<Arc<CudaStream>>, address: u64, stream: &'a CudaStream) -> (u64, SyncOnDrop<'a>) {
     let own = lease.stream();
-    if lease.core.device.backend.is_captured(stream) {
+    let backend = &lease.core.device.backend;
+    if backend.is_captured(stream) || backend.is_captured(own) {
         // A graph would be replayed when the memory is another batch's.
         return (NOWHERE, SyncOnDrop::Record(None));
     }
@@ -95,8 +96,8 @@ unsafe impl<'a, 'b: 'a, 'c, T: Element> PushKernelArg<&'b OnCuda<'c, T>> for Lau
 // SAFETY: as above.
 unsafe impl<'a, 'b: 'a, 'c, T: Element> PushKernelArg<&'b mut OnCudaMut<'c, T>> for LaunchArgs<'a> {
     fn arg(&mut self, view: &'b mut OnCudaMut<'c, T>) -> &mut Self {
-        let view: &'b OnCuda<'c, T> = view;
-        PushKernelArg::<&'b u64>::arg(self, &view.address)
+        let view: &'b OnCudaMut<'c, T> = view;
+        PushKernelArg::<&'b u64>::arg(self, &view.0.address)
     }
 }
 
@@ -130,7 +131,7 @@ impl<'a, T: Element> OnCudaMut<'a, T> {
     /// The cause if the device is lost.
     pub unsafe fn as_cuda_view_mut(self) -> Result<CudaFieldViewMut<'a, T>> {
         // SAFETY: the contract of this method.
-        let slice = unsafe { Lent::new(&self) }?;
+        let slice = unsafe { Lent::new(&self.0) }?;
         Ok(CudaFieldViewMut(slice))
     }
 }
@@ -236,7 +237,9 @@ impl<T: Element, D: DevicePtrMut<T>> WriteTarget<T> for &mut D {
     fn enqueue<S: LeaseStream>(self, lease: &Lease<S>, field: &str) -> Result<()> {
         let device = &lease.core.device;
         let view = lease.view::<T>(field)?;
-        let bytes = self.num_bytes();
+        // It may have changed since it was asked for the first time.
+        self.expect_shape(view.shape())?;
+        let bytes = size_of::<T>() * view.len();
         if bytes == 0 {
             return Ok(());
         }

@@ -65,7 +65,7 @@ impl<'a, T: Element, S: LeaseStream> View<'a, T, S> {
 
 /// A field's device memory, to be written by work on the stream of the lease that it came from.
 #[derive(Debug)]
-pub struct ViewMut<'a, T: Element, S: LeaseStream = ComputeStream>(View<'a, T, S>);
+pub struct ViewMut<'a, T: Element, S: LeaseStream = ComputeStream>(pub(super) View<'a, T, S>);
 
 impl<'a, T: Element, S: LeaseStream> ViewMut<'a, T, S> {
     pub(super) fn new(lease: &'a Lease<S>, place: usize) -> Self {
@@ -73,11 +73,31 @@ impl<'a, T: Element, S: LeaseStream> ViewMut<'a, T, S> {
     }
 }
 
-impl<'a, T: Element, S: LeaseStream> Deref for ViewMut<'a, T, S> {
-    type Target = View<'a, T, S>;
+/// Not by `Deref`: a copy of the inner view would read beside the one that writes.
+impl<T: Element, S: LeaseStream> ViewMut<'_, T, S> {
+    /// The same field, to be read, for as long as it is not written through this one.
+    pub fn as_view(&self) -> View<'_, T, S> {
+        self.0
+    }
 
-    fn deref(&self) -> &Self::Target {
-        &self.0
+    /// Its shape in elements.
+    pub fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    /// Its number of elements.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The address of its first element in device memory; a multiple of 256.
+    pub const fn address(&self) -> u64 {
+        self.0.address
     }
 }
 

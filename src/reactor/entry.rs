@@ -145,7 +145,7 @@ impl Held {
 }
 
 /// Lets go of a batch; if nobody else has it, what the user put into it is dropped on a staging thread.
-fn drop_later(device: &Shared, core: BatchOwner) {
+pub(crate) fn drop_later(device: &Shared, core: BatchOwner) {
     if core.meta.is_some() && core.is_last() {
         device.engine.run(Box::new(move || drop(core)));
     }

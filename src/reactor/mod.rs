@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub(crate) use clock::Clock;
-pub(crate) use entry::{Done, Entry, Held, unrecorded};
+pub(crate) use entry::{Done, Entry, Held, drop_later, unrecorded};
 pub(crate) use events::EventPool;
 pub(crate) use limbo::Limbo;
 use pace::{Pace, Polls, Wait};

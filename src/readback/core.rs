@@ -13,7 +13,7 @@ use crate::batch::{BatchOwner, Name};
 use crate::device::Shared;
 use crate::dtype::{Dtype, Element};
 use crate::error::Result;
-use crate::reactor::{Done, Entry, Held, Waiters};
+use crate::reactor::{Done, Entry, Held, Waiters, drop_later};
 use crate::staging::{PinnedBlock, Purpose, Taken};
 use crate::sync::{Mutex, lock};
 use crate::{HostArray, PinnedArray};
@@ -101,6 +101,10 @@ impl ReadCore {
 
     /// Begins if there is memory to read into. Answers whether it need not be asked again.
     pub(crate) fn try_enqueue(self: &Arc<Self>) -> bool {
+        if let Some(error) = self.device.lost() {
+            self.finish(Err(error));
+            return true;
+        }
         match self.device.pinned.try_take(&self.device, Purpose::Read, self.bytes) {
             Ok(Taken::Full) => return false,
             Ok(Taken::Block(block)) => self.enqueue(block),
@@ -126,17 +130,16 @@ impl ReadCore {
         let (device, stream) = (&self.device, &self.device.read_stream);
         device.check()?;
         let (src, after) = {
-            let mut work = lock(&self.work);
+            let work = lock(&self.work);
             let src = match &work.origin {
                 Origin::Field(core, place) => core.address(core.fields[*place].offset),
                 Origin::Block(block) => block.memory.ptr,
                 Origin::Elsewhere => std::ptr::null_mut(),
             };
-            (src, std::mem::take(&mut work.after))
+            (src, work.after.clone())
         };
-        for event in after {
-            device.wait(stream, &event)?;
-            device.events.put(event);
+        for event in &after {
+            device.wait(stream, event)?;
         }
         let copy = Copy { dst: target.ptr(), src, bytes: self.bytes, direction: Direction::DeviceToHost };
         // SAFETY: invariant 1: the source belongs to `self.work` and the target goes there now; both stay until the event
@@ -144,7 +147,11 @@ impl ReadCore {
         let enqueued = unsafe { device.backend.copy(stream, copy, std::slice::from_ref(&self.name)) };
         enqueued.map_err(|fault| device.fault(fault))?;
         device.counters.read.fetch_add(self.bytes as u64, Ordering::Relaxed);
-        self.follow(target, stream)
+        self.follow(target, stream)?;
+        // The copy comes after them, and has an event of its own.
+        let after = std::mem::take(&mut lock(&self.work).after);
+        after.into_iter().for_each(|event| device.events.put(event));
+        Ok(())
     }
 
     /// Records behind an enqueued copy into `target`, and lets the reactor follow it.
@@ -185,7 +192,7 @@ impl ReadCore {
     pub(crate) fn finish(&self, result: Result<()>) {
         let lost = self.device.is_lost();
         self.close_use(&self.device.read_stream, false);
-        let (origin, target) = {
+        let (origin, target, after) = {
             let mut work = lock(&self.work);
             let result = match (&work.origin, result) {
                 // Work that writes to the batch has failed: what was read is not what was meant.
@@ -194,18 +201,21 @@ impl ReadCore {
             };
             let target = if result.is_err() { work.target.take() } else { None };
             let origin = std::mem::replace(&mut work.origin, Origin::Elsewhere);
+            let after =
+                if matches!(origin, Origin::Block(_)) { std::mem::take(&mut work.after) } else { SmallVec::new() };
             if work.result.is_none() {
                 work.result = Some(result);
             }
-            (origin, target)
+            (origin, target, after)
         };
         if let (Some(target), true) = (target, lost) {
             target.leak();
         }
         match origin {
             Origin::Block(block) if lost => self.device.leak(block),
-            Origin::Block(block) => self.device.release(block),
-            Origin::Field(core, _) => drop(core),
+            // Where the read-back failed before its own copy, the one into the block may still be queued.
+            Origin::Block(block) => self.device.limbo.retire(&self.device, block, after),
+            Origin::Field(core, _) => drop_later(&self.device, core),
             Origin::Elsewhere => {}
         }
         self.done.store(true, Ordering::Release);
@@ -218,7 +228,8 @@ impl ReadCore {
         if let Some(target) = target {
             target.leak();
         }
-        match std::mem::replace(&mut lock(&self.work).origin, Origin::Elsewhere) {
+        let origin = std::mem::replace(&mut lock(&self.work).origin, Origin::Elsewhere);
+        match origin {
             Origin::Block(block) => self.device.quarantine(block),
             Origin::Field(core, _) => {
                 core.quarantined.raise();

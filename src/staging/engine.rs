@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::lane::{Chunk, Lane, StagedBatch, Work};
 use super::{Ring, Segment, send};
@@ -100,8 +100,9 @@ impl Engine {
             let thread = std::thread::Builder::new().name(format!("inflight-staging-{number}"));
             let run = move || {
                 backend.attach_thread();
+                let backend_of_thread = Arc::downgrade(&backend);
                 drop(backend);
-                engine.run_thread();
+                engine.run_thread(&backend_of_thread);
             };
             if let Err(error) = thread.spawn(run) {
                 lock(&self.state).alive -= self.threads - number;
@@ -242,7 +243,7 @@ impl Engine {
         moved
     }
 
-    fn run_thread(&self) {
+    fn run_thread(&self, backend: &Weak<dyn Backend>) {
         let mut state = lock(&self.state);
         loop {
             if let Some(task) = self.next(&mut state) {
@@ -253,6 +254,10 @@ impl Engine {
                     self.wake.notify_one();
                 }
                 self.perform(task);
+                // Values of the user's may have been dropped.
+                if let Some(backend) = backend.upgrade() {
+                    backend.reattach_thread();
+                }
                 state = lock(&self.state);
                 continue;
             }

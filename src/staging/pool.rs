@@ -42,6 +42,8 @@ struct State {
     limits: [usize; 2],
     used: [usize; 2],
     idle: Idle,
+    /// How often something came back.
+    puts: u64,
     /// Read-backs that wait for memory, in order.
     reads: VecDeque<Arc<ReadCore>>,
 }
@@ -66,7 +68,8 @@ pub(crate) enum Taken {
 
 impl PinnedPool {
     pub(crate) fn new(user: usize, read: usize) -> Self {
-        let state = State { limits: [user, read], used: [0, 0], idle: Idle::default(), reads: VecDeque::new() };
+        let state =
+            State { limits: [user, read], used: [0, 0], idle: Idle::default(), puts: 0, reads: VecDeque::new() };
         Self { state: Mutex::new(state), waiters: Waiters::default() }
     }
 
@@ -124,10 +127,18 @@ impl PinnedPool {
     /// Lets read-backs go on for which there is memory now.
     pub(crate) fn serve(&self) {
         loop {
-            let Some(read) = lock(&self.state).reads.pop_front() else { return };
+            let (read, puts) = {
+                let mut state = lock(&self.state);
+                (state.reads.pop_front(), state.puts)
+            };
+            let Some(read) = read else { return };
             if !read.try_enqueue() {
-                lock(&self.state).reads.push_front(read);
-                return;
+                let mut state = lock(&self.state);
+                state.reads.push_front(read);
+                if state.puts == puts {
+                    return;
+                }
+                // What came back meanwhile has found nobody waiting.
             }
         }
     }
@@ -157,6 +168,7 @@ impl PinnedPool {
         let waiting = {
             let mut state = lock(&self.state);
             state.used[purpose as usize] -= class;
+            state.puts += 1;
             if let Some(memory) = memory {
                 state.idle.put(memory);
             }
@@ -169,7 +181,7 @@ impl PinnedPool {
     /// Idle blocks that must go so that all budgets together are kept.
     fn surplus(&self) -> Vec<Memory> {
         let mut state = lock(&self.state);
-        let keep = (state.limits[0] + state.limits[1]).saturating_sub(state.used[0] + state.used[1]);
+        let keep = state.limits[0].saturating_add(state.limits[1]).saturating_sub(state.used[0] + state.used[1]);
         state.idle.shrink_to(keep)
     }
 }

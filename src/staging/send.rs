@@ -54,7 +54,12 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let enqueued = unsafe { device.backend.copy(&device.copy_stream, copy, &core.names[part.fields.clone()]) };
     if let Err(fault) = enqueued {
         let error = device.fault(fault);
-        piece.held.let_go(device, device.is_lost());
+        if core.begun.is_up() {
+            // The segment may hold parts that were enqueued before.
+            device.orphan(piece.held);
+        } else {
+            piece.held.let_go(device, device.is_lost());
+        }
         return Err(error);
     }
     if !core.begun.is_up() {

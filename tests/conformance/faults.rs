@@ -233,3 +233,20 @@ fn an_error_that_is_kept_keeps_no_device_memory_b97() {
     assert!(retry.now_or_never().unwrap().is_ok());
     drop(kept);
 }
+
+#[test]
+fn records_that_fail_again_and_again_hang_nothing() {
+    let sim = by_hand(1 << 20);
+    // The batch's own, the one that would keep its chunk, and that one tried again.
+    for nth in 1..=4 {
+        sim.inject(FaultPoint::Record, nth, 2);
+    }
+    let failed = sim.device().try_transfer(("x", vec![1_u8; 4096])).unwrap();
+    sim.complete_all();
+    assert!(failed.now_or_never().unwrap().is_err());
+    for n in 0..20 {
+        let transfer = sim.device().try_transfer(("x", vec![n; 4096])).unwrap();
+        sim.complete_all();
+        assert!(transfer.now_or_never().unwrap().is_ok() || n == 0, "batch {n}");
+    }
+}

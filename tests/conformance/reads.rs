@@ -230,3 +230,22 @@ fn results_can_be_sent_again() {
         },
     );
 }
+
+#[test]
+fn a_read_that_finds_no_memory_keeps_its_block_until_the_copy_into_it_is_done() {
+    let sim = Simulator::with(|builder| builder.memory_bytes(1 << 20).readback_bytes(64 << 10)).unwrap();
+    let stream = host_stream(sim.device());
+    let slice = stream.alloc::<u8, _>(128 << 10).unwrap();
+    let read = loop {
+        match sim.device().read(&slice, &stream) {
+            Ok(read) => break read,
+            Err(Error::Busy { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let error = read.now_or_never().unwrap().unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert!(sim.device().stats().device_used > 0, "the copy into the block is still queued");
+    sim.complete_all();
+    assert_eq!(sim.device().stats().device_used, 0);
+}

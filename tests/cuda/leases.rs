@@ -51,7 +51,7 @@ fn a_view_used_on_another_stream_is_ordered_and_blocks() {
         let mut copy = other.alloc_zeros::<u8>(bytes).unwrap();
         // The other stream is slow as well: its copy is not done when the lease's stream is.
         rig.spin(&other, Duration::from_millis(60));
-        other.memcpy_dtod(&*view, &mut copy).unwrap();
+        other.memcpy_dtod(&view, &mut copy).unwrap();
         // The guard has blocked until the copy was done: the lease may end and its memory be used again.
         lease.end().unwrap();
         drop(batch);

@@ -81,6 +81,17 @@ impl Context {
         }
     }
 
+    /// Makes it current again on a thread that was attached: drops of cudarc's values change what is current.
+    pub(super) fn reattach(&self) {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: writes a handle.
+        let asked = unsafe { self.driver.context_current(&raw mut current) };
+        if asked.is_ok() && current != self.raw.0 {
+            // SAFETY: the context lives.
+            let _ = unsafe { self.driver.context_set(self.raw.0) };
+        }
+    }
+
     /// A stream of ours; the lower the priority's number the sooner its work is done.
     pub(super) fn stream(self: &Arc<Self>, priority: c_int) -> Result<OurStream, Fault> {
         let _inside = self.enter()?;

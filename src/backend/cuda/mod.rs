@@ -102,6 +102,10 @@ impl Backend for CudaBackend {
         self.context.attach();
     }
 
+    fn reattach_thread(&self) {
+        self.context.reattach();
+    }
+
     fn enter(&self) -> Inside {
         // Without it each call enters by itself, and reports what is wrong.
         Inside::cuda(self.context.enter().ok())
