@@ -18,15 +18,16 @@ const WORK: [&str; 7] = [
     "cuMemAllocFromPoolAsync",
     "cuMemHostAlloc",
 ];
-/// Calls that put a thread into the context and take it out again.
-const ENTERING: [&str; 4] =
-    ["cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuThreadExchangeStreamCaptureMode"];
+/// Asked once whenever a thread is put into the context.
+const ENTERING: &str = "cuCtxGetCurrent";
+/// Enters by itself; how often it is called depends on who is quicker.
+const ASKING: &str = "cuEventQuery";
 
 fn calls(stand_in: &StandIn, names: &[&str]) -> Vec<u64> {
     names.iter().map(|name| stand_in.calls(Some(name))).collect()
 }
 
-/// Calls a batch, of each of `WORK` and of `ENTERING` together, in steady state.
+/// Calls a batch in steady state, of each of `WORK`; and how often a thread entered the context beside asking.
 fn cost(rig: &Rig, stand_in: &StandIn, made: impl Fn() -> HostBatch, used: impl Fn(DeviceBatch)) -> (Vec<f64>, f64) {
     let run = |batches: u64| {
         let source = stream::iter((0..batches).map(|_| made()));
@@ -37,12 +38,13 @@ fn cost(rig: &Rig, stand_in: &StandIn, made: impl Fn() -> HostBatch, used: impl 
         block_on(rig.device.drain()).unwrap();
     };
     run(BATCHES);
-    let before = (calls(stand_in, &WORK), calls(stand_in, &ENTERING));
+    let count = || (calls(stand_in, &WORK), calls(stand_in, &[ENTERING, ASKING]));
+    let before = count();
     run(BATCHES);
-    let after = (calls(stand_in, &WORK), calls(stand_in, &ENTERING));
+    let after = count();
     let each = |after: u64, before: u64| (after - before) as f64 / BATCHES as f64;
     let work = after.0.iter().zip(&before.0).map(|(after, before)| each(*after, *before)).collect();
-    (work, each(after.1.iter().sum(), before.1.iter().sum()))
+    (work, each(after.1[0], before.1[0]) - each(after.1[1], before.1[1]))
 }
 
 #[test]
@@ -61,7 +63,8 @@ fn one_field_and_eight_small_ones_cost_a_copy_and_a_record() {
         println!("{what}: {WORK:?} = {work:?}, entering = {entering}");
         assert_eq!(work[..4], [1.0, 1.0, 0.0, 0.0], "{what}: a copy and a record");
         assert!(work[4..6].iter().all(|calls| *calls <= 0.1) && work[6] == 0.0, "{what}: nothing is made: {work:?}");
-        assert!(entering <= 6.0, "{what}: once for both, {entering}");
+        // The reactor's looks between jobs of its own ask what is current, too: a few in a hundred.
+        assert!(entering <= 1.2, "{what}: once for both, {entering}");
     }
     rig.finish();
 }

@@ -81,19 +81,19 @@ fn polled_on_one_thread_and_used_on_another_b28() {
 }
 
 #[test]
-fn page_locked_arrays_block_nobody_while_they_are_sent_b114() {
+fn dropping_page_locked_arrays_and_transfers_waits_for_no_copy_b114() {
     let Some(rig) = Rig::new() else { return };
     block_on(async {
-        let bytes = 64 << 20;
-        let mut array = rig.device.pinned::<u8, _>(bytes).await.unwrap();
+        let mut array = rig.device.pinned::<u8, _>(16 << 20).await.unwrap();
         array.fill(3);
-        let transfer = rig.device.transfer(("x", array)).await.unwrap();
+        let array = array.share();
+        let mut transfers = Vec::new();
+        for _ in 0..12 {
+            transfers.push(rig.device.transfer(("x", array.clone())).await.unwrap());
+        }
         let small = rig.device.pinned::<u8, _>(4096).await.unwrap();
-        let begun = Instant::now();
-        drop(small);
-        drop(transfer);
-        // Not a measure of speed: the copy alone takes more than a millisecond on any link.
-        assert!(begun.elapsed() < Duration::from_millis(1), "{:?}", begun.elapsed());
+        drop((small, array, transfers));
+        assert!(rig.device.stats().operations > 0, "the copies are still under way");
     });
     rig.finish();
 }

@@ -8,7 +8,7 @@ use inflight::cudarc::driver::result::{graph, stream};
 use inflight::cudarc::driver::{CudaContext, CudaStream, DeviceSlice, PushKernelArg, sys};
 use inflight::{ComputeStream, Device, Error, HostStream};
 
-use crate::rig::{Rig, SIZES, fetched, overwrite, pattern};
+use crate::rig::{Rig, SIZES, eventually, fetched, overwrite, pattern};
 
 #[test]
 fn a_view_is_a_kernels_argument_and_a_source_of_copies() {
@@ -172,8 +172,9 @@ fn a_view_is_not_captured_into_a_graph() {
         // SAFETY: the graph is ours.
         unsafe { graph::destroy(graph) }.unwrap();
     }
-    assert!(rig.device.stats().device_quarantined > 0 || rig.device.stats().device_used > 0);
     drop(batch);
+    // Its end could not be recorded there: the block is never used again, and counted.
+    eventually("the block is quarantined", || rig.device.stats().device_quarantined >= 4096);
 }
 
 #[test]
