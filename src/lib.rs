@@ -74,6 +74,8 @@ mod dtype;
 mod error;
 mod lease;
 mod memory;
+#[cfg(all(test, any(inflight_loom, inflight_shuttle)))]
+mod models;
 mod plan;
 mod reactor;
 mod readback;

@@ -8,7 +8,6 @@ mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::batch::Name;
 use crate::device::PipelineStats;
 use crate::error::{Error, Returned};
 use crate::memory::blocks::Idle;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, lock};
 
 /// How many operations may be under way at once: far below the 1 020 at which a driver blocks the caller.

@@ -1,10 +1,11 @@
 //! [`Event`]: a marker in a stream that fires when all before it is done; [`HostEvent`] is the one without hardware.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize as Count;
 
 use super::Fault;
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, lock, wait};
 
 /// A handle on an event. Clones are the same event; who pools it sees to it that it is recorded anew only when it is free.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct HostEvent {
     lock: Mutex<()>,
     changed: Condvar,
     /// Where the live events are counted, if they are.
-    live: Option<Arc<AtomicUsize>>,
+    live: Option<Arc<Count>>,
 }
 
 impl Drop for HostEvent {
@@ -51,7 +52,7 @@ impl Drop for HostEvent {
 
 impl HostEvent {
     /// An event that is counted in `live` until it is dropped.
-    pub(super) fn counted(live: &Arc<AtomicUsize>) -> Self {
+    pub(super) fn counted(live: &Arc<Count>) -> Self {
         live.fetch_add(1, Ordering::AcqRel);
         let mut event = Self::default();
         event.live = Some(live.clone());
@@ -104,7 +105,7 @@ impl HostEvent {
         let mut guard = lock(&self.lock);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while !self.has_fired(number) {
-            guard = self.changed.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
+            guard = wait(&self.changed, guard);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }

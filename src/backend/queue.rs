@@ -9,11 +9,12 @@ mod worker;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use super::host::LinkModel;
 use super::{Copy, HostEvent};
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, lock, spawn};
 
 /// A copy up to this size is done by the caller if the queue is idle: handing it to a thread costs more.
 const EAGER: usize = 64 << 10;
@@ -97,7 +98,7 @@ impl HostQueue {
         });
         if let Driver::Thread { link, .. } = driver {
             let queue = inner.clone();
-            std::thread::Builder::new().name(name.to_owned()).spawn(move || queue.work(link))?;
+            spawn(name.to_owned(), move || queue.work(link))?;
         }
         Ok(Arc::new(Self(inner)))
     }
@@ -163,6 +164,10 @@ fn perform(copy: &Copy) {
 }
 
 impl Inner {
+    pub(super) const fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Becomes the one who works on the queue, if it is empty and nobody does.
     pub(super) fn claim(&self) -> bool {
         let mut state = lock(&self.state);

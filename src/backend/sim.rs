@@ -1,8 +1,8 @@
 //! [`SimBackend`]: a device whose copies and tasks are done when a test says so, or fail, or never are.
 #![expect(unsafe_code, reason = "poisons blocks that are given back")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::queue::{Driver, Inner, Op, Queued};
 use super::{
@@ -10,7 +10,6 @@ use super::{
 };
 use crate::batch::Name;
 use crate::sim::{Counters, FaultPoint, Pending, PendingStream};
-use crate::sync::{Mutex, lock};
 
 /// What released memory is filled with.
 const POISON: u8 = 0xDD;
@@ -19,6 +18,9 @@ const POISON: u8 = 0xDD;
 #[derive(Debug)]
 pub(crate) struct SimBackend {
     streams: Streams,
+    /// Whether a test does the work, or it is done as soon as it is enqueued.
+    by_hand: bool,
+    /// Not one of `crate::sync`: to those who are tested, each call of a driver is one step.
     state: Mutex<State>,
     events: Arc<AtomicUsize>,
 }
@@ -36,33 +38,48 @@ struct State {
 
 impl SimBackend {
     pub(crate) fn new() -> std::io::Result<Self> {
+        Self::driven(true)
+    }
+
+    /// A device that does its work as soon as it has it, and lets the threads of ours run.
+    #[cfg(all(test, any(inflight_loom, inflight_shuttle)))]
+    pub(crate) fn at_once() -> std::io::Result<Self> {
+        Self::driven(false)
+    }
+
+    fn driven(by_hand: bool) -> std::io::Result<Self> {
         let (copy, read) = (HostQueue::new("copy", Driver::Hand)?, HostQueue::new("read", Driver::Hand)?);
         let queues = vec![(PendingStream::Copy, copy.0.clone()), (PendingStream::Read, read.0.clone())];
         Ok(Self {
             streams: Streams { copy: StreamHandle::Host(copy), read: StreamHandle::Host(read) },
+            by_hand,
             state: Mutex::new(State { queues, ..State::default() }),
             events: Arc::default(),
         })
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Fails the k-th call at that point from now on.
     pub(crate) fn inject(&self, point: FaultPoint, nth: usize, code: i32) {
-        lock(&self.state).faults.push((point, nth.max(1), code));
+        self.state().faults.push((point, nth.max(1), code));
     }
 
     pub(crate) fn poison(&self, on: bool) {
-        lock(&self.state).poison = on;
+        self.state().poison = on;
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let mut counters = lock(&self.state).counters;
+        let mut counters = self.state().counters;
         counters.live_events = self.events.load(Ordering::Acquire);
         counters
     }
 
     /// A call at that point: the code that it is to answer, if it is to fail.
     fn meet(&self, point: FaultPoint, call: &'static str) -> Result<(), Fault> {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         if state.lost != 0 {
             return Err(Fault::new(state.lost, call));
         }
@@ -82,9 +99,12 @@ impl SimBackend {
     }
 
     fn queues(&self) -> Vec<(PendingStream, Arc<Inner>)> {
-        let mut state = lock(&self.state);
-        state.queues.retain(|(_, queue)| !queue.is_over());
-        state.queues.clone()
+        let queues = self.state().queues.clone();
+        let over: Vec<u64> = queues.iter().filter(|(_, queue)| queue.is_over()).map(|(_, queue)| queue.id()).collect();
+        if !over.is_empty() {
+            self.state().queues.retain(|(_, queue)| !over.contains(&queue.id()));
+        }
+        queues
     }
 
     /// Does all records and fulfilled waits that have become possible.
@@ -109,6 +129,15 @@ impl SimBackend {
         all
     }
 
+    /// Does all that can be done, where no test does.
+    fn work(&self) {
+        if !self.by_hand {
+            while let Some(next) = self.pending().into_iter().find(|pending| pending.runnable) {
+                self.complete(next.id, 0);
+            }
+        }
+    }
+
     /// Completes the op of that id if it is at the head of its stream, with a code other than 0 by failing.
     pub(crate) fn complete(&self, id: u64, mut code: i32) -> bool {
         let Some((_, queue)) = self.queues().into_iter().find(|(_, queue)| queue.head_is(id)) else { return false };
@@ -123,7 +152,7 @@ impl SimBackend {
             queued.perform();
         } else {
             if Fault::new(code, "completion").severity() == Severity::Lost {
-                lock(&self.state).lost = code;
+                self.state().lost = code;
             }
             drop(queued);
         }
@@ -134,7 +163,7 @@ impl SimBackend {
 
     fn count_done(&self, queued: &Queued) {
         if let Op::Copy(copy) = &queued.op {
-            let mut state = lock(&self.state);
+            let mut state = self.state();
             state.counters.copies_done += 1;
             let counters = &mut state.counters;
             let moved = match copy.direction {
@@ -153,12 +182,12 @@ impl Backend for SimBackend {
     }
 
     fn by_hand(&self) -> bool {
-        true
+        self.by_hand
     }
 
     fn compute_stream(&self) -> Result<StreamHandle, Fault> {
         let queue = HostQueue::new("compute", Driver::Hand).map_err(|_| Fault::new(Fault::OUT_OF_MEMORY, "stream"))?;
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let stream = PendingStream::Compute(state.computes);
         state.computes += 1;
         state.queues.push((stream, queue.0.clone()));
@@ -168,7 +197,7 @@ impl Backend for SimBackend {
     fn alloc(&self, space: Space, bytes: usize) -> Result<Memory, Fault> {
         self.meet(FaultPoint::Allocate, "alloc")?;
         let memory = host::alloc(bytes)?;
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         state.counters.allocations += 1;
         match space {
             Space::Device => state.counters.live_device_bytes += bytes,
@@ -179,7 +208,7 @@ impl Backend for SimBackend {
 
     unsafe fn free(&self, space: Space, memory: Memory) -> Result<(), Fault> {
         self.meet(FaultPoint::Free, "free")?;
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         state.counters.frees += 1;
         match space {
             Space::Device => state.counters.live_device_bytes -= memory.bytes,
@@ -192,9 +221,10 @@ impl Backend for SimBackend {
 
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[Name]) -> Result<(), Fault> {
         self.meet(FaultPoint::Submit, "copy")?;
-        lock(&self.state).counters.copies_submitted += 1;
+        self.state().counters.copies_submitted += 1;
         let queue = stream.host()?;
         queue.copy(copy, fields.iter().map(ToString::to_string).collect());
+        self.work();
         Ok(())
     }
 
@@ -204,7 +234,7 @@ impl Backend for SimBackend {
 
     fn record(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
         self.meet(FaultPoint::Record, "event record")?;
-        lock(&self.state).counters.records += 1;
+        self.state().counters.records += 1;
         let (queue, event) = (stream.host()?, event.host()?);
         queue.record(event);
         self.settle();
@@ -214,31 +244,31 @@ impl Backend for SimBackend {
     fn query(&self, event: &Event) -> Result<bool, Fault> {
         self.meet(FaultPoint::Query, "event query")?;
         let event = event.host()?;
-        let mut state = lock(&self.state);
-        state.counters.queries += 1;
-        if event.latest() == 0 {
-            state.counters.unrecorded_queries += 1;
+        let unrecorded = u64::from(event.latest() == 0);
+        {
+            let counters = &mut self.state().counters;
+            counters.queries += 1;
+            counters.unrecorded_queries += unrecorded;
         }
-        drop(state);
         event.query()
     }
 
     fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {
         self.meet(FaultPoint::Wait, "stream wait")?;
         let (queue, event) = (stream.host()?, event.host()?);
-        let mut state = lock(&self.state);
-        state.counters.waits += 1;
-        if event.latest() == 0 {
-            state.counters.unrecorded_queries += 1;
+        let unrecorded = u64::from(event.latest() == 0);
+        {
+            let counters = &mut self.state().counters;
+            counters.waits += 1;
+            counters.unrecorded_queries += unrecorded;
         }
-        drop(state);
         queue.wait(event);
         self.settle();
         Ok(())
     }
 
     fn released(&self, memory: &Memory) {
-        if lock(&self.state).poison {
+        if self.state().poison {
             // SAFETY: invariant 3: the block has lost its last owner and nothing pending touches it.
             unsafe { memory.ptr.write_bytes(POISON, memory.bytes) };
         }

@@ -1,7 +1,6 @@
 //! [`BatchCore`]: what handles, transfer, reactor and leases of one batch share: its block, its groups' states, its uses.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
@@ -15,6 +14,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::reactor::Waiters;
+use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
 /// Where a group's copies are.

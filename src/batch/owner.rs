@@ -5,9 +5,9 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::BatchCore;
+use crate::sync::atomic::Ordering;
 
 /// A share in a batch's memory.
 #[derive(Debug)]

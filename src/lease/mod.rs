@@ -8,8 +8,6 @@ mod slice;
 mod stream;
 mod view;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaFieldView, CudaFieldViewMut};
 pub use fields::{Fields, FieldsMut};
@@ -26,6 +24,7 @@ use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::reactor::until;
 use crate::readback::{Readback, on_stream};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::lock;
 
 /// A batch in use by a compute stream: what is queued there finds the batch's bytes in place.

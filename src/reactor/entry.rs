@@ -1,7 +1,6 @@
 //! [`Entry`]: a recorded event, what it keeps alive, and what happens when it has fired.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::admission::MOST_OPERATIONS;
@@ -12,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::Owner;
 use crate::readback::ReadCore;
 use crate::staging::Segment;
+use crate::sync::atomic::Ordering;
 
 /// What a copy needs until it is done (invariant 1).
 #[derive(Debug, Default)]

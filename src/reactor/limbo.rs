@@ -1,13 +1,13 @@
 //! [`Limbo`]: blocks whose owners are gone and whose events have not all fired (invariant 3).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
 use crate::admission::Block;
 use crate::backend::Event;
 use crate::device::Shared;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
 /// Blocks that wait for the work which still touches them.

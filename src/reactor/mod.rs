@@ -25,7 +25,7 @@ pub(crate) use waiters::{Key, Waiters, until};
 
 use crate::backend::os;
 use crate::device::Shared;
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{Condvar, Mutex, lock, spawn, wait, wait_for, yield_now};
 
 /// What was enqueued, on its way to the queues, and how to wake the thread.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Reactor {
     /// Starts the thread, which ends when the device is gone.
     pub(crate) fn spawn(self: &Arc<Self>, device: &Arc<Shared>) -> std::io::Result<()> {
         let (reactor, device) = (self.clone(), Arc::downgrade(device));
-        std::thread::Builder::new().name("inflight-reactor".to_owned()).spawn(move || reactor.run(&device)).map(drop)
+        spawn("inflight-reactor".to_owned(), move || reactor.run(&device))
     }
 
     /// Takes an entry whose event is recorded.
@@ -145,7 +145,7 @@ impl Reactor {
                 None => (Wait::UntilWoken, Duration::ZERO),
             };
             if matches!(wait, Wait::Not) {
-                std::thread::yield_now();
+                yield_now();
             } else if self.sleep(wait, now) {
                 return;
             }
@@ -188,9 +188,9 @@ impl Reactor {
     }
 
     /// Sleeps, but not beyond what came up meanwhile. Answers whether the thread is to end.
-    fn sleep(&self, wait: Wait, now: Duration) -> bool {
+    fn sleep(&self, how_long: Wait, now: Duration) -> bool {
         let mut inbox = lock(&self.inbox);
-        let until = match wait {
+        let until = match how_long {
             Wait::Not => now,
             Wait::For(time) => now.saturating_add(time),
             Wait::UntilWoken => Duration::MAX,
@@ -199,9 +199,9 @@ impl Reactor {
         if until > now && !inbox.stopping {
             inbox.asleep_until = Some(until);
             inbox = if until == Duration::MAX {
-                self.wake.wait(inbox).unwrap_or_else(std::sync::PoisonError::into_inner)
+                wait(&self.wake, inbox)
             } else {
-                self.wake.wait_timeout(inbox, until - now).unwrap_or_else(std::sync::PoisonError::into_inner).0
+                wait_for(&self.wake, &self.inbox, inbox, until - now)
             };
             inbox.asleep_until = None;
         }

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "copies are enqueued by address")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ndarray::IxDyn;
 use smallvec::SmallVec;
@@ -15,6 +14,7 @@ use crate::dtype::{Dtype, Element};
 use crate::error::Result;
 use crate::reactor::{Done, Entry, Held, Waiters, drop_later};
 use crate::staging::{PinnedBlock, Purpose, Taken};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::{HostArray, PinnedArray};
 

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::lane::{Chunk, Lane, StagedBatch, Work};
@@ -15,7 +14,8 @@ use crate::device::Shared;
 use crate::error::{Error, Result};
 use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait};
 
 /// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
 const HELPED: usize = 2;
@@ -97,14 +97,13 @@ impl Engine {
     pub(crate) fn spawn(self: &Arc<Self>, backend: &Arc<dyn Backend>) -> std::io::Result<()> {
         for number in 0..self.threads {
             let (engine, backend) = (self.clone(), backend.clone());
-            let thread = std::thread::Builder::new().name(format!("inflight-staging-{number}"));
             let run = move || {
                 backend.attach_thread();
                 let backend_of_thread = Arc::downgrade(&backend);
                 drop(backend);
                 engine.run_thread(&backend_of_thread);
             };
-            if let Err(error) = thread.spawn(run) {
+            if let Err(error) = spawn(format!("inflight-staging-{number}"), run) {
                 lock(&self.state).alive -= self.threads - number;
                 return Err(error);
             }
@@ -265,7 +264,7 @@ impl Engine {
                 break;
             }
             state.idle += 1;
-            state = self.wake.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = wait(&self.wake, state);
             state.idle -= 1;
         }
         state.alive -= 1;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::{Ring, Segment};
 use crate::admission::{Grant, MOST_OPERATIONS};
@@ -10,6 +9,7 @@ use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
 use crate::plan::{Plan, Way};
 use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 
 /// A batch on its way through the threads.
 #[derive(Debug)]

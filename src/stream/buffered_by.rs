@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use futures::future::Future;
@@ -11,6 +10,7 @@ use pin_project::{pin_project, pinned_drop};
 
 use crate::error::{Error, Result};
 use crate::reactor::{Key, Waiters};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many futures a [`BufferedBy`] keeps under way: a handle that can change it while the stream runs.
 #[derive(Clone, Debug)]

@@ -1,16 +1,15 @@
 //! The thread of a queue: does what is queued, parks when there is nothing, ends when the queue's handle is gone.
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Inner, Op, Queued, perform, run};
 use crate::backend::host::LinkModel;
 use crate::backend::os;
-use crate::sync::lock;
+use crate::sync::atomic::Ordering;
+use crate::sync::{IS_MODEL, lock, wait};
 
 /// How often the thread looks for more before it parks: a few microseconds.
-const LOOKS: usize = 100;
+const LOOKS: usize = if IS_MODEL { 0 } else { 100 };
 
 impl Inner {
     /// Does all that is queued, until the handle is gone.
@@ -56,7 +55,7 @@ impl Inner {
                 }
             }
             state.parked = true;
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.wake, state);
             state.parked = false;
         }
     }
