@@ -133,20 +133,17 @@ impl Reactor {
         if let Some(device) = device.upgrade() {
             device.backend.attach_thread();
         }
-        loop {
-            let (wait, now) = match device.upgrade() {
-                Some(shared) => {
-                    let wait = self.turn_caught(&shared);
-                    if !matches!(wait, Wait::Not) {
-                        shared.counters.reactor_cpu(os::thread_cpu_time());
-                    }
-                    (wait, shared.clock.now())
-                }
-                None => (Wait::UntilWoken, Duration::ZERO),
-            };
+        while let Some(shared) = device.upgrade() {
+            let wait = self.turn_caught(&shared);
             if matches!(wait, Wait::Not) {
+                drop(shared);
                 yield_now();
-            } else if self.sleep(wait, now) {
+                continue;
+            }
+            shared.counters.reactor_cpu(os::thread_cpu_time());
+            let now = shared.clock.now();
+            drop(shared);
+            if self.sleep(wait, now) {
                 return;
             }
         }
@@ -157,7 +154,7 @@ impl Reactor {
         let turn = || match self.take() {
             Some(mut held) => self.turn(&mut held.queues, device).1,
             // Somebody who polls has them: soon they are back.
-            None => Wait::For(HELPED),
+            None => Wait::ForQueues,
         };
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).unwrap_or_else(|payload| {
             let error = crate::Error::panicked("a waker", &*payload);
@@ -192,10 +189,11 @@ impl Reactor {
         let mut inbox = lock(&self.inbox);
         let until = match how_long {
             Wait::Not => now,
-            Wait::For(time) => now.saturating_add(time),
-            Wait::UntilWoken => Duration::MAX,
+            // What came up stays to be looked at: only with the queues can that be done.
+            Wait::ForQueues => now.saturating_add(HELPED),
+            Wait::For(time) => now.saturating_add(time).min(inbox.look_by),
+            Wait::UntilWoken => inbox.look_by,
         };
-        let until = until.min(inbox.look_by);
         if until > now && !inbox.stopping {
             inbox.asleep_until = Some(until);
             inbox = if until == Duration::MAX {

@@ -23,6 +23,8 @@ pub(super) const LIMBO: (Duration, Duration) = (Duration::from_micros(50), Durat
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Not,
+    /// Until somebody else is done with the queues.
+    ForQueues,
     For(Duration),
     UntilWoken,
 }
@@ -94,7 +96,7 @@ impl Wait {
     /// Whether there is time for what can wait.
     pub(super) const fn is_long(self) -> bool {
         match self {
-            Self::Not => false,
+            Self::Not | Self::ForQueues => false,
             Self::For(time) => time.as_micros() > 100,
             Self::UntilWoken => true,
         }

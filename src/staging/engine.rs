@@ -43,6 +43,8 @@ pub(crate) struct Engine {
 struct State {
     ring: Ring,
     lanes: BTreeMap<u64, Lane>,
+    /// Batches that are through, to be dropped where the lock is not held.
+    spent: Vec<Arc<StagedBatch>>,
     /// The lane that was served last: the next one comes first (invariant 11).
     served: u64,
     jobs: VecDeque<Job>,
@@ -74,6 +76,7 @@ impl Engine {
         let state = State {
             ring: Ring::new(base.bytes),
             lanes: BTreeMap::new(),
+            spent: Vec::new(),
             served: 0,
             jobs: VecDeque::new(),
             last: None,
@@ -150,13 +153,15 @@ impl Engine {
     /// would add batches as fast as woken threads take them away.
     fn help(&self, pipeline: u64) -> bool {
         for _ in 0..HELPED {
-            let work = {
+            let (work, spent) = {
                 let mut state = lock(&self.state);
-                let State { ring, lanes, held, .. } = &mut *state;
+                let State { ring, lanes, spent, held, .. } = &mut *state;
                 let freed = self.freed.load(Ordering::SeqCst);
                 let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
-                lane.and_then(|lane| lane.next(ring, self.chunk_bytes, freed))
+                let work = lane.and_then(|lane| lane.next(ring, spent, self.chunk_bytes, freed));
+                (work, std::mem::take(spent))
             };
+            drop(spent);
             match work {
                 Some(work) => self.perform(Task::Work(pipeline, work)),
                 None => break,
@@ -232,10 +237,17 @@ impl Engine {
         if std::mem::replace(&mut state.running, true) {
             return false;
         }
-        while let Some(task) = self.next(&mut state) {
+        loop {
+            let (task, spent) = (self.next(&mut state), std::mem::take(&mut state.spent));
+            if task.is_none() && spent.is_empty() {
+                break;
+            }
             drop(state);
-            self.perform(task);
-            moved = true;
+            drop(spent);
+            if let Some(task) = task {
+                self.perform(task);
+                moved = true;
+            }
             state = lock(&self.state);
         }
         state.running = false;
@@ -245,13 +257,21 @@ impl Engine {
     fn run_thread(&self, backend: &Weak<dyn Backend>) {
         let mut state = lock(&self.state);
         loop {
-            if let Some(task) = self.next(&mut state) {
+            let (task, spent) = (self.next(&mut state), std::mem::take(&mut state.spent));
+            if task.is_none() && !spent.is_empty() {
+                drop(state);
+                drop(spent);
+                state = lock(&self.state);
+                continue;
+            }
+            if let Some(task) = task {
                 let waiting = || state.lanes.values().any(Lane::has_waiting);
                 let more = state.idle > 0 && (!state.jobs.is_empty() || waiting());
                 drop(state);
                 if more {
                     self.wake.notify_one();
                 }
+                drop(spent);
                 self.perform(task);
                 // Values of the user's may have been dropped.
                 if let Some(backend) = backend.upgrade() {
@@ -295,7 +315,7 @@ impl Engine {
         if state.held {
             return None;
         }
-        let State { ring, lanes, served, .. } = &mut **state;
+        let State { ring, lanes, spent, served, .. } = &mut **state;
         if lanes.is_empty() {
             return None;
         }
@@ -309,7 +329,7 @@ impl Engine {
             if lane.begin_to_send() {
                 return Some(Task::Send(id));
             }
-            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::SeqCst)) {
+            if let Some(work) = lane.next(ring, spent, self.chunk_bytes, self.freed.load(Ordering::SeqCst)) {
                 *served = id;
                 return Some(Task::Work(id, work));
             }
@@ -333,7 +353,7 @@ impl Engine {
             }
             Task::Work(lane, Work::Allocate(batch)) => self.allocate(lane, &batch),
             Task::Work(lane, Work::Gather { batch, chunk, number, place }) => {
-                self.gather(lane, batch, chunk, number, place);
+                self.gather(lane, &batch, chunk, number, place);
             }
             Task::Send(lane) => self.send(lane),
             Task::Abandon(batches) => batches.into_iter().for_each(abandon),
@@ -370,7 +390,7 @@ impl Engine {
         }
     }
 
-    fn gather(&self, lane_id: u64, staged: Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize) {
+    fn gather(&self, lane_id: u64, staged: &Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize) {
         let dst = self.address(place);
         let filled = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the segment at `place` was taken for this chunk alone and is as long as the chunk; it is given back
