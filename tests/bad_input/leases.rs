@@ -142,8 +142,5 @@ fn a_lease_on_a_batch_that_failed_tells_its_cause() {
     plain(now(batch.read_back()).map(drop).unwrap_err());
     let mut work = task::spawn(lease.run(|fields| fields.view::<f32>("raw").map(drop)));
     sim.complete_on(PendingStream::Compute(0));
-    let text = "the copies of field \"raw\" are not all enqueued yet: await `queued` of the lease";
-    let error = assert_ready_err!(work.poll());
-    assert!(matches!(error, Error::NotQueued { .. }), "{error:?}");
-    assert_eq!(error.to_string(), text);
+    plain(assert_ready_err!(work.poll()));
 }
