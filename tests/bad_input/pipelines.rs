@@ -18,6 +18,7 @@ fn full(timeout: Duration) -> (Simulator, inflight::Transfer) {
     (sim, taken)
 }
 
+#[cfg(feature = "tokio")]
 #[tokio::test]
 async fn a_prefetch_of_more_than_anybody_wants_is_refused() {
     let items = || stream::iter([Ok::<_, Error>(1)]);
