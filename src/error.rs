@@ -28,10 +28,14 @@ pub enum Error {
     },
     /// A shape has more elements or bytes than an address space holds.
     ShapeOverflow {
+        /// The field's name, where the array is one of a batch.
+        field: Option<String>,
         /// The shape, in elements.
         shape: Vec<usize>,
         /// The element type.
         dtype: Dtype,
+        /// The batch, if there was one.
+        batch: Returned,
     },
     /// Data and shape disagree about how many bytes there are.
     LengthMismatch {
@@ -51,8 +55,8 @@ pub enum Error {
     IndexOutOfRange {
         /// The axis.
         axis: usize,
-        /// The index.
-        index: isize,
+        /// The index, as it was given: of any integer type.
+        index: i128,
         /// The axis' length.
         len: usize,
     },
@@ -70,8 +74,8 @@ pub enum Error {
     },
     /// A field asked for as another type than it has.
     DtypeMismatch {
-        /// The field's name.
-        field: String,
+        /// The field's name, where the array is one of a batch.
+        field: Option<String>,
         /// The type that was asked for.
         asked: Dtype,
         /// The type that it has.
@@ -149,12 +153,14 @@ pub enum Error {
         /// The batch, if there was one.
         batch: Returned,
     },
-    /// Memory ran out although nothing of ours could be given back.
+    /// Memory ran out although nothing of ours could be given back, or more was asked for than its budget.
     OutOfMemory {
         /// Which memory.
         what: &'static str,
         /// Bytes asked for.
         bytes: usize,
+        /// The budget in bytes, where that is what is too small.
+        limit: Option<usize>,
         /// The device.
         device: String,
         /// The batch, if there was one.
@@ -175,12 +181,14 @@ pub enum Error {
         /// What is in the way.
         reason: &'static str,
     },
-    /// A compute stream or batch of another device.
+    /// A compute stream or slice of another device.
     WrongDevice {
-        /// The device of the batch.
-        batch: String,
-        /// The device of the stream.
-        stream: String,
+        /// Which of the two it is.
+        what: &'static str,
+        /// The device that was to use it.
+        device: String,
+        /// What it belongs to.
+        owner: String,
     },
     /// A compute stream that batches can't be used on.
     UnusableStream {
@@ -222,6 +230,8 @@ pub enum Error {
     Forked {
         /// The device.
         device: String,
+        /// The batch, if there was one.
+        batch: Returned,
     },
     /// Code that works for a pipeline panicked.
     Panicked {
@@ -241,6 +251,7 @@ macro_rules! place_of_batch {
     ($error:expr, $batch:ident => $there:expr, _ => $not:expr) => {
         match $error {
             Self::DuplicateField { batch: $batch, .. }
+            | Self::ShapeOverflow { batch: $batch, .. }
             | Self::BatchTooLarge { batch: $batch, .. }
             | Self::FloorTooLarge { batch: $batch, .. }
             | Self::AdmissionTimeout { batch: $batch, .. }
@@ -248,6 +259,7 @@ macro_rules! place_of_batch {
             | Self::OutOfMemory { batch: $batch, .. }
             | Self::Driver { batch: $batch, .. }
             | Self::DeviceLost { batch: $batch, .. }
+            | Self::Forked { batch: $batch, .. }
             | Self::Panicked { batch: $batch, .. } => $there,
             _ => $not,
         }
@@ -282,6 +294,25 @@ impl Error {
     /// Clones of an error share the batch: it is taken once.
     pub fn take_batch(&self) -> Option<HostBatch> {
         place_of_batch!(self, batch => batch.take(), _ => None)
+    }
+
+    /// The error for an array that no memory holds.
+    pub(crate) fn shape_overflow(shape: &[usize], dtype: Dtype) -> Self {
+        Self::ShapeOverflow { field: None, shape: shape.to_vec(), dtype, batch: Returned::default() }
+    }
+
+    /// The same error, telling which field of a batch it is about.
+    pub(crate) fn of_field(mut self, name: &str) -> Self {
+        if let Self::ShapeOverflow { field, .. } = &mut self {
+            *field = Some(name.to_owned());
+        }
+        self
+    }
+
+    /// The error for memory of the host that the system does not give.
+    pub(crate) fn out_of_host_memory(bytes: usize) -> Self {
+        let (device, batch) = ("the host".to_owned(), Returned::default());
+        Self::OutOfMemory { what: "memory", bytes, limit: None, device, batch }
     }
 
     /// The same error, holding `given` where its variant has a place for it.
@@ -334,8 +365,11 @@ fn meaning(code: i32) -> String {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::DuplicateField { field, .. } => write!(f, "two fields of the batch are named \"{field}\""),
-            Self::ShapeOverflow { shape, dtype } => {
+            Self::DuplicateField { field, .. } => write!(f, "two fields of the batch are named {field:?}"),
+            Self::ShapeOverflow { field, shape, dtype, .. } => {
+                if let Some(field) = field {
+                    write!(f, "field {field:?}: ")?;
+                }
                 write!(f, "shape {shape:?} of {dtype} has more bytes than an address space holds")
             }
             Self::LengthMismatch { expected, found } => {
@@ -347,39 +381,44 @@ impl std::fmt::Display for Error {
             }
             Self::InvalidView { reason } => f.write_str(reason),
             Self::UnknownField { field, names } => {
-                write!(f, "the batch has no field \"{field}\"; its fields are {names:?}")
+                write!(f, "the batch has no field {field:?}; its fields are {names:?}")
             }
-            Self::DtypeMismatch { field, asked, found } => {
-                write!(f, "field \"{field}\" is {found}, not {asked}")
+            Self::DtypeMismatch { field: Some(field), asked, found } => {
+                write!(f, "field {field:?} is {found}, not {asked}")
             }
+            Self::DtypeMismatch { field: None, asked, found } => write!(f, "the array is {found}, not {asked}"),
             Self::ShapeMismatch { asked, found } => write!(f, "the data has shape {found:?}, not {asked:?}"),
-            Self::InvalidSetting { name, value, reason } => write!(f, "{name} can't be \"{value}\": {reason}"),
+            Self::InvalidSetting { name, value, reason } => write!(f, "{name} can't be {value:?}: {reason}"),
             Self::NoDevice { reason } => write!(f, "no such device: {reason}"),
             Self::DriverUnavailable { reason, .. } => write!(f, "the CUDA driver can't be used: {reason}"),
             Self::BatchTooLarge { bytes, limit, .. } => {
-                write!(f, "the batch needs {bytes} bytes of device memory, the limit is {limit}")
+                write!(
+                    f,
+                    "the batch needs {bytes} bytes of device memory, the limit is {limit}: send less at once, or raise \
+                     memory_bytes"
+                )
             }
             Self::FloorTooLarge { pipeline, bytes, others, limit, .. } => write!(
                 f,
-                "pipeline \"{pipeline}\" needs {bytes} bytes for one batch, beside {others} kept for one batch of each \
-                 other pipeline: more than the limit of {limit}"
+                "pipeline {pipeline:?} needs {bytes} bytes for one batch, beside {others} kept for one batch of each \
+                 other pipeline: more than the limit of {limit}; send less at once, or raise memory_bytes"
             ),
             Self::AdmissionTimeout { pipeline, bytes, waited, holders, .. } => {
-                write!(
-                    f,
-                    "pipeline \"{pipeline}\" waited {waited:?} for {bytes} bytes of device memory; held: {holders}"
-                )
+                write!(f, "pipeline {pipeline:?} waited {waited:?} for {bytes} bytes of device memory; held: {holders}")
             }
             Self::Busy { what, bytes, .. } => write!(f, "no room for {bytes} bytes in the {what} right now"),
-            Self::OutOfMemory { what, bytes, device, .. } => {
+            Self::OutOfMemory { what, bytes, limit: None, device, .. } => {
                 write!(f, "out of {what} on {device}: {bytes} bytes were asked for")
             }
-            Self::NotQueued { field } => write!(f, "the copies of field \"{field}\" are not all enqueued yet"),
-            Self::NotArrived { field } => write!(f, "field \"{field}\" has not arrived yet"),
-            Self::Borrowed { reason } => f.write_str(reason),
-            Self::WrongDevice { batch, stream } => {
-                write!(f, "the batch is on {batch}, the compute stream belongs to {stream}")
+            Self::OutOfMemory { what, bytes, limit: Some(limit), device, .. } => {
+                write!(f, "out of {what} on {device}: {bytes} bytes were asked for, the limit is {limit}")
             }
+            Self::NotQueued { field } => {
+                write!(f, "the copies of field {field:?} are not all enqueued yet: await `queued` of the lease")
+            }
+            Self::NotArrived { field } => write!(f, "field {field:?} has not arrived yet: await its `ready`"),
+            Self::Borrowed { reason } => f.write_str(reason),
+            Self::WrongDevice { what, device, owner } => write!(f, "the {what} belongs to {owner}, not to {device}"),
             Self::UnusableStream { reason, device } => write!(f, "{device} can't work on this stream: {reason}"),
             Self::Unsupported { what, device } => write!(f, "{device} has no {what}"),
             Self::Driver { code, call, device, .. } => {
@@ -388,7 +427,9 @@ impl std::fmt::Display for Error {
             Self::DeviceLost { code, call, device, .. } => {
                 write!(f, "{device} is lost: {call} failed with code {code}{}", meaning(*code))
             }
-            Self::Forked { device } => write!(f, "{device} was opened before a fork and can't be used in the child"),
+            Self::Forked { device, .. } => {
+                write!(f, "{device} was opened before a fork and can't be used in the child: open one there")
+            }
             Self::Panicked { what, message, .. } => write!(f, "{what} panicked: {message}"),
             Self::Source(error) => write!(f, "the source failed: {error}"),
         }

@@ -7,7 +7,8 @@
 use smallvec::SmallVec;
 
 use crate::batch::HostBatch;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Returned};
+use crate::staging::pinned::byte_len;
 
 /// Fields begin at multiples of this many bytes.
 pub(crate) const ALIGN: usize = 256;
@@ -15,6 +16,8 @@ pub(crate) const ALIGN: usize = 256;
 const SMALL: usize = 64 << 10;
 /// No group of small neighbours grows beyond this many bytes.
 const PACKED: usize = 256 << 10;
+/// No address space holds more.
+const MOST_BYTES: usize = isize::MAX as usize;
 /// Groups a batch has at most: a lease keeps one bit for each.
 pub(crate) const MOST_GROUPS: usize = 64;
 /// Bytes that are staged where the batch is submitted if they are contiguous: handing over to a thread costs more.
@@ -72,7 +75,7 @@ impl Plan {
     /// Plans `batch` for the device that calls itself `device`.
     pub(crate) fn of(batch: &HostBatch, device: u64) -> Result<Self> {
         if let Some(field) = batch.duplicate() {
-            return Err(Error::DuplicateField { field: field.to_owned(), batch: crate::error::Returned::default() });
+            return Err(Error::DuplicateField { field: field.to_owned(), batch: Returned::default() });
         }
         let mut plan = Self {
             offsets: SmallVec::new(),
@@ -84,11 +87,10 @@ impl Plan {
             is_small: true,
         };
         let mut gathered = false;
-        for (index, (_, array)) in batch.fields().iter().enumerate() {
-            let bytes = array.bytes();
-            let overflow = || Error::ShapeOverflow { shape: array.shape().to_vec(), dtype: array.dtype() };
-            let start = plan.bytes.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
-            let end = start.checked_add(bytes).filter(|end| *end <= isize::MAX as usize).ok_or_else(overflow)?;
+        for (index, (name, array)) in batch.fields().iter().enumerate() {
+            let bytes = byte_len(array.shape(), array.dtype()).map_err(|error| error.of_field(name))?;
+            let start = plan.bytes.next_multiple_of(ALIGN);
+            let end = start.checked_add(bytes).filter(|end| *end <= MOST_BYTES).ok_or_else(|| too_large(batch))?;
             plan.offsets.push(start);
             plan.payload += bytes;
             if bytes == 0 {
@@ -131,6 +133,11 @@ impl Plan {
     pub(crate) fn staged_bytes(&self) -> usize {
         self.parts.iter().filter(|part| part.way == Way::Staged).map(Part::bytes).sum()
     }
+}
+
+/// The error for fields that are too large together.
+fn too_large(batch: &HostBatch) -> Error {
+    Error::BatchTooLarge { bytes: batch.bytes(), limit: MOST_BYTES, batch: Returned::default() }
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl Simulator {
         self.backend.pending()
     }
 
-    /// Completes the copy or task of that number. Answers whether it could.
+    /// Completes the copy or task of that number. Answers whether it could: only what is at the head of its stream can.
     pub fn complete(&self, id: u64) -> bool {
         self.finish(id, 0)
     }
@@ -187,11 +187,17 @@ impl Simulator {
     ///
     /// Its bytes do not move, and the events recorded behind it answer the code. If the code means that the device is lost,
     /// all later calls answer it too.
+    ///
+    /// Work can't end with 0, which is success, or with a code that means "ask again" (600, 900 to 907): then nothing
+    /// happens, and the answer is no.
     pub fn fail_next(&self, code: i32) -> bool {
-        self.oldest(|_| true).is_some_and(|id| self.finish(id, code))
+        SimBackend::is_failure(code) && self.oldest(|_| true).is_some_and(|id| self.finish(id, code))
     }
 
-    /// Lets the `nth` call of that kind from now on fail with a driver's code; 1 is the next one.
+    /// Lets the `nth` call of that kind from now on fail with a driver's code; 1 is the next one, and 0 too.
+    ///
+    /// A code that is no failure is ignored: 0, and for [`FaultPoint::Complete`] those that
+    /// [`fail_next`](Self::fail_next) names.
     pub fn inject(&self, point: FaultPoint, nth: usize, code: i32) {
         self.backend.inject(point, nth, code);
     }
@@ -206,7 +212,7 @@ impl Simulator {
         self.backend.counters()
     }
 
-    /// Moves the device's clock, by which waits are warned of and timed out.
+    /// Moves the device's clock, by which waits are warned of and timed out. It stops after 584 years.
     pub fn advance(&self, by: Duration) {
         self.device.advance(by);
     }

@@ -96,7 +96,8 @@ pub(crate) struct Bytes {
 impl Admission {
     pub(crate) fn new(limit: usize, timeout: Option<Duration>) -> Self {
         let state = State {
-            limit,
+            // No address space holds more, and sums of what is within it do not wrap.
+            limit: limit.min(isize::MAX as usize),
             used: 0,
             quarantined: 0,
             peak: 0,
@@ -322,7 +323,7 @@ impl State {
         }
         let floors: usize = self.others(id).filter_map(|row| row.floor).sum();
         let Some(row) = self.rows.get_mut(&id) else { return Decision::Wait };
-        if bytes + floors > self.limit {
+        if bytes.saturating_add(floors) > self.limit {
             let pipeline = row.pipeline.display_name();
             self.give_up(id, ticket);
             let (others, limit) = (floors, self.limit);
@@ -372,9 +373,9 @@ impl State {
             return true;
         }
         let own = self.rows.get(&id);
-        let within_floor = own.is_some_and(|row| row.used + bytes <= row.floor.unwrap_or(0));
+        let within_floor = own.is_some_and(|row| row.used.saturating_add(bytes) <= row.floor.unwrap_or(0));
         let live = self.others(id).count() + 1;
-        let mut kept = 0;
+        let mut kept = 0_usize;
         let mut unseen = false;
         for row in self.others(id) {
             let floor = match row.floor {
@@ -385,12 +386,12 @@ impl State {
                     self.largest.max(self.limit / live)
                 }
             };
-            kept += floor.saturating_sub(row.used);
+            kept = kept.saturating_add(floor.saturating_sub(row.used));
         }
         if !within_floor && !unseen {
-            kept += self.largest.max(bytes);
+            kept = kept.saturating_add(self.largest.max(bytes));
         }
-        self.used + bytes + kept <= self.limit
+        self.used.saturating_add(bytes).saturating_add(kept) <= self.limit
     }
 
     fn grant(&mut self, id: u64, bytes: usize) -> Grant {

@@ -60,7 +60,7 @@ fn a_floor_that_does_not_fit_is_an_error_at_once() {
     assert_eq!(
         error.to_string(),
         "pipeline \"second\" needs 6000 bytes for one batch, beside 6000 kept for one batch of each other pipeline: more \
-         than the limit of 10000"
+         than the limit of 10000; send less at once, or raise memory_bytes"
     );
     admission.close(one.id());
     assert!(matches!(

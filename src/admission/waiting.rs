@@ -109,7 +109,8 @@ impl Row {
     pub(super) fn next_deadline(&self, timeout: Option<Duration>) -> Option<Duration> {
         let deadline = |waiting: &Waiting| {
             let word = (!waiting.said).then_some(waiting.since + WORTH_A_WORD);
-            let end = timeout.filter(|_| !waiting.timed_out).map(|timeout| waiting.since + timeout);
+            // A timeout beyond all time is none.
+            let end = timeout.filter(|_| !waiting.timed_out).and_then(|timeout| waiting.since.checked_add(timeout));
             word.into_iter().chain(end).min()
         };
         self.line.iter().filter_map(deadline).min()

@@ -14,7 +14,7 @@ use crate::batch::Name;
 /// Figures that come from it are modelled, not measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkModel {
-    /// Bytes a second.
+    /// Bytes a second; at least 1, and infinity is fine.
     pub bytes_per_second: f64,
     /// What each copy takes beside that.
     pub latency: Duration,

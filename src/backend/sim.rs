@@ -62,9 +62,16 @@ impl SimBackend {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether work can end with that code and have failed.
+    pub(crate) fn is_failure(code: i32) -> bool {
+        code != 0 && Fault::new(code, "completion").severity() != Severity::Later
+    }
+
     /// Fails the k-th call at that point from now on.
     pub(crate) fn inject(&self, point: FaultPoint, nth: usize, code: i32) {
-        self.state().faults.push((point, nth.max(1), code));
+        if Self::is_failure(code) || (code != 0 && point != FaultPoint::Complete) {
+            self.state().faults.push((point, nth.max(1), code));
+        }
     }
 
     pub(crate) fn poison(&self, on: bool) {

@@ -97,15 +97,15 @@ impl HostArray {
     ///
     /// # Errors
     ///
-    /// [`Error::DtypeMismatch`] if its elements are not `T`, [`Error::ShapeOverflow`].
+    /// [`Error::DtypeMismatch`] if its elements are not `T`, [`Error::ShapeOverflow`], and [`Error::OutOfMemory`] if the
+    /// system does not give the memory.
     pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
         if self.dtype() != T::DTYPE {
-            return Err(Error::DtypeMismatch { field: "array".to_owned(), asked: T::DTYPE, found: self.dtype() });
+            return Err(Error::DtypeMismatch { field: None, asked: T::DTYPE, found: self.dtype() });
         }
-        byte_len(&self.shape, T::DTYPE)?;
-        let elements = gather::to_vec(self);
-        ArrayD::from_shape_vec(self.shape.to_vec(), elements)
-            .map_err(|_| Error::ShapeOverflow { shape: self.shape.to_vec(), dtype: T::DTYPE })
+        let bytes = byte_len(&self.shape, T::DTYPE)?;
+        let elements = gather::to_vec(self).map_err(|_| Error::out_of_host_memory(bytes))?;
+        ArrayD::from_shape_vec(self.shape.to_vec(), elements).map_err(|_| Error::shape_overflow(&self.shape, T::DTYPE))
     }
 
     /// An array of zeros. It takes no memory on the host, whatever its shape.

@@ -277,7 +277,7 @@ impl BatchCore {
         if field.dtype == asked {
             return Ok(field);
         }
-        Err(Error::DtypeMismatch { field: self.names[place].to_string(), asked, found: field.dtype })
+        Err(Error::DtypeMismatch { field: Some(self.names[place].to_string()), asked, found: field.dtype })
     }
 
     /// The error for a field whose copies can't be waited for: it failed, or is not queued.

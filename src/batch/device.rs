@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use super::core::{Field, GroupState};
 use super::{BatchOwner, Cursor, HostBatch};
 use crate::dtype::{Dtype, Element};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Returned};
 use crate::lease::{Lease, LeaseStream};
 use crate::reactor::{Key, Waiters};
 use crate::readback::{BatchReadback, Origin, ReadCore, Readback};
@@ -99,10 +99,14 @@ impl DeviceBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownField`], which lists the names.
+    /// [`Error::UnknownField`], which lists the names; [`Error::DuplicateField`] for a name that is given twice.
     pub fn select<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<Self> {
         let places: Result<Vec<_>> = names.into_iter().map(|name| self.place(name.as_ref())).collect();
-        Ok(Self { core: self.core.clone(), shown: Some(places?.into()) })
+        let chosen = Self { core: self.core.clone(), shown: Some(places?.into()) };
+        match super::repeated(chosen.names()) {
+            Some(field) => Err(Error::DuplicateField { field: field.to_owned(), batch: Returned::default() }),
+            None => Ok(chosen),
+        }
     }
 
     /// Reads all of its arrays back, after its arrival and after what ended leases have written.

@@ -35,6 +35,8 @@ pub struct HostBatch {
 
 impl HostBatch {
     /// A batch without arrays.
+    ///
+    /// One without arrays, or without elements in any, can be sent: it takes no device memory and is there at once.
     pub fn new() -> Self {
         Self::default()
     }
@@ -131,7 +133,6 @@ impl HostBatch {
 
     /// A name that stands twice.
     pub(crate) fn duplicate(&self) -> Option<&str> {
-        let earlier = |place: usize, name: &Name| self.fields[..place].iter().any(|(of, _)| of == name);
-        self.fields.iter().enumerate().find(|(place, (name, _))| earlier(*place, name)).map(|(_, (name, _))| &**name)
+        super::repeated(self.names())
     }
 }

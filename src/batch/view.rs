@@ -20,7 +20,7 @@ impl HostArray {
             return Err(Error::InvalidView { reason: "an array without axes has no rows".to_owned() });
         };
         if let Some(index) = indices.iter().find(|index| **index >= len) {
-            return Err(Error::IndexOutOfRange { axis: 0, index: signed(*index), len });
+            return Err(Error::IndexOutOfRange { axis: 0, index: *index as i128, len });
         }
         let mut view = self.clone();
         view.shape[0] = indices.len();
@@ -32,10 +32,12 @@ impl HostArray {
 
     /// The elements that [`ndarray::s!`] picks: ranges with steps, negative ones too, single indices, new axes.
     ///
+    /// A range that ends before it begins has no elements.
+    ///
     /// # Errors
     ///
     /// [`Error::IndexOutOfRange`] for an index or a range's end past the axis, [`Error::InvalidView`] if there are more or
-    /// fewer of them than axes.
+    /// fewer of them than axes, or a step is 0.
     pub fn slice(&self, info: impl AsRef<[SliceInfoElem]>) -> Result<Self> {
         let info = info.as_ref();
         let wanted = info.iter().filter(|elem| !matches!(elem, SliceInfoElem::NewAxis)).count();
@@ -55,7 +57,8 @@ impl HostArray {
                 }
                 SliceInfoElem::Index(index) => {
                     let place = from_end(index, self.shape[axis]).filter(|place| *place < self.shape[axis]);
-                    let place = place.ok_or(Error::IndexOutOfRange { axis, index, len: self.shape[axis] })?;
+                    let place =
+                        place.ok_or(Error::IndexOutOfRange { axis, index: index as i128, len: self.shape[axis] })?;
                     offset += self.steps[axis].at(place);
                 }
                 SliceInfoElem::Slice { start, end, step } => {
@@ -165,7 +168,7 @@ fn range(axis: usize, len: usize, start: isize, end: Option<isize>, step: isize)
     }
     let bound = |index| {
         let place = from_end(index, len).filter(|place| *place <= len);
-        place.ok_or(Error::IndexOutOfRange { axis, index, len })
+        place.ok_or(Error::IndexOutOfRange { axis, index: index as i128, len })
     };
     let (from, to) = (bound(start)?, end.map_or(Ok(len), bound)?);
     let span = to.saturating_sub(from);

@@ -29,6 +29,8 @@ const CHUNK_BYTES: usize = 4 << 20;
 const PINNED_BYTES: usize = 1 << 30;
 /// Threads at most, unless told otherwise.
 const THREADS: usize = 8;
+/// Threads at most, whatever is asked for: no machine gathers faster with more.
+const MOST_THREADS: usize = 1024;
 /// Slots for small read-backs that are made when the device is.
 const READ_SLOTS: usize = 8;
 
@@ -129,19 +131,22 @@ impl<'a> DeviceBuilder<'a> {
         self
     }
 
-    /// Sets the number of staging threads; by default 8, or the cores divided by `LOCAL_WORLD_SIZE` if that is less.
+    /// Sets the number of staging threads, 1024 at most; by default 8, or the cores divided by `LOCAL_WORLD_SIZE` if that
+    /// is less.
     pub const fn staging_threads(mut self, threads: usize) -> Self {
         self.staging_threads = Some(threads);
         self
     }
 
     /// Makes a wait for device memory an error after so long; by default it goes on for ever, with a warning after 5 s.
+    ///
+    /// With [`Duration::ZERO`] every wait is one, as soon as the device looks around.
     pub const fn admission_timeout(mut self, timeout: Duration) -> Self {
         self.admission_timeout = Some(timeout);
         self
     }
 
-    /// Makes the host backend's copies take as long as a link of that bandwidth and latency would.
+    /// Makes the host backend's copies take as long as a link of that bandwidth and latency would. Others take no notice.
     pub const fn link_model(mut self, link: LinkModel) -> Self {
         self.link = Some(link);
         self
@@ -159,8 +164,9 @@ impl<'a> DeviceBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDevice`], [`Error::DriverUnavailable`], [`Error::InvalidSetting`] for a size or number of 0,
-    /// [`Error::OutOfMemory`], and what the system says if a thread can't be started.
+    /// [`Error::NoDevice`], [`Error::DriverUnavailable`], [`Error::InvalidSetting`] for a size, number or rate that can't be,
+    /// [`Error::WrongDevice`] for the stream of [`Overlap::Off`], [`Error::OutOfMemory`], and what the system says if a
+    /// thread can't be started.
     pub fn build(mut self) -> Result<Device> {
         match std::mem::take(&mut self.which) {
             Which::Auto => self.build_auto(),
@@ -241,17 +247,19 @@ impl<'a> DeviceBuilder<'a> {
     /// Builds a device on a backend of ours.
     pub(crate) fn build_on(self, backend: Arc<dyn Backend>, name: String, kind: DeviceKind) -> Result<Device> {
         let half_free = backend.free_memory().map_or(usize::MAX, |free| free / 2);
-        let memory = checked("memory_bytes", self.memory_bytes, MEMORY_BYTES.min(half_free).max(1), 1)?;
-        let staging = checked("staging_bytes", self.staging_bytes, STAGING_BYTES, LEAST_STAGING_BYTES)? / 256 * 256;
-        let pinned = checked("pinned_bytes", self.pinned_bytes, PINNED_BYTES, 1)?;
-        let readback = checked("readback_bytes", self.readback_bytes, PINNED_BYTES, 1)?;
-        let threads = checked("staging_threads", self.staging_threads, default_threads(), 1)?;
+        let memory = self.memory_bytes.unwrap_or_else(|| MEMORY_BYTES.min(half_free).max(1));
+        let memory = at_least(1, "memory_bytes", memory)?;
+        let staging = at_least(LEAST_STAGING_BYTES, "staging_bytes", self.staging_bytes.unwrap_or(STAGING_BYTES))?;
+        let staging = staging / 256 * 256;
+        let pinned = at_least(1, "pinned_bytes", self.pinned_bytes.unwrap_or(PINNED_BYTES))?;
+        let readback = at_least(1, "readback_bytes", self.readback_bytes.unwrap_or(PINNED_BYTES))?;
+        let threads = checked_threads(self.staging_threads.unwrap_or_else(default_threads))?;
         let by_hand = backend.by_hand();
         let id = next_id();
         let single = match self.overlap {
             Overlap::Off(stream) => Some(stream.clone()),
             Overlap::On if self.single_of_its_own => {
-                Some(ComputeStream::new(backend.as_ref(), id).map_err(|fault| fault.into_error(&name))?)
+                Some(ComputeStream::new(backend.as_ref(), id, &name).map_err(|fault| fault.into_error(&name))?)
             }
             Overlap::On => None,
         };
@@ -261,6 +269,7 @@ impl<'a> DeviceBuilder<'a> {
             crate::backend::Fault::OUT_OF_MEMORY => Error::OutOfMemory {
                 what: "page-locked memory (staging_bytes)",
                 bytes: staging,
+                limit: None,
                 device: name.clone(),
                 batch: Returned::default(),
             },
@@ -300,21 +309,28 @@ fn warm(device: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-fn checked(name: &'static str, given: Option<usize>, default: usize, least: usize) -> Result<usize> {
-    let value = given.unwrap_or(default);
+fn at_least(least: usize, name: &'static str, value: usize) -> Result<usize> {
     if value >= least {
         return Ok(value);
     }
     let reason = if least == 1 { "it must be at least 1" } else { "it must be at least 4096" };
-    Err(Error::InvalidSetting { name, value: value.to_string(), reason })
+    Err(invalid(name, value.to_string(), reason))
 }
 
+fn checked_threads(threads: usize) -> Result<usize> {
+    const NAME: &str = "staging_threads";
+    if threads > MOST_THREADS {
+        return Err(invalid(NAME, threads.to_string(), "it must be at most 1024"));
+    }
+    at_least(1, NAME, threads)
+}
+
+/// A link without a rate, or one so slow that copies seem never to end, is a slip.
 fn checked_link(link: LinkModel) -> Result<()> {
-    if link.bytes_per_second > 0.0 {
+    if link.bytes_per_second >= 1.0 {
         return Ok(());
     }
-    let value = link.bytes_per_second.to_string();
-    Err(invalid("bytes_per_second", value, "it must be more than 0"))
+    Err(invalid("bytes_per_second", link.bytes_per_second.to_string(), "it must be at least 1"))
 }
 
 fn no_thread(error: std::io::Error) -> Error {
@@ -340,8 +356,8 @@ pub(super) fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Device
             },
         };
     }
-    builder.staging_bytes = number(&read, "INFLIGHT_STAGING_BYTES")?;
-    builder.memory_bytes = number(&read, "INFLIGHT_MEMORY_BYTES")?;
+    builder.staging_bytes = number(&read, "INFLIGHT_STAGING_BYTES", LEAST_STAGING_BYTES)?;
+    builder.memory_bytes = number(&read, "INFLIGHT_MEMORY_BYTES", 1)?;
     match text(&read, "INFLIGHT_OVERLAP")?.as_deref() {
         None | Some("on") => builder.build(),
         Some("off") => {
@@ -357,9 +373,10 @@ fn text(read: &impl Fn(&str) -> Option<OsString>, name: &'static str) -> Result<
     value.into_string().map(Some).map_err(|value| invalid(name, value.to_string_lossy().into_owned(), "it is not text"))
 }
 
-fn number(read: &impl Fn(&str) -> Option<OsString>, name: &'static str) -> Result<Option<usize>> {
+fn number(read: &impl Fn(&str) -> Option<OsString>, name: &'static str, least: usize) -> Result<Option<usize>> {
     let Some(text) = text(read, name)? else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| invalid(name, text, "it is a number of bytes"))
+    let number = text.parse().map_err(|_| invalid(name, text, "it is a number of bytes, in digits alone"))?;
+    at_least(least, name, number).map(Some)
 }
 
 const fn invalid(name: &'static str, value: String, reason: &'static str) -> Error {
@@ -389,7 +406,7 @@ mod tests {
         for bytes_per_second in [0.0, -1.0, f64::NAN] {
             let link = LinkModel { bytes_per_second, latency: Duration::ZERO };
             let error = Device::builder().host().link_model(link).build().unwrap_err();
-            assert!(error.to_string().ends_with("it must be more than 0"), "{error}");
+            assert!(error.to_string().ends_with("it must be at least 1"), "{error}");
         }
     }
 
@@ -403,10 +420,10 @@ mod tests {
             (&[("INFLIGHT_OVERLAP", "yes")], "INFLIGHT_OVERLAP can't be \"yes\": it is on or off"),
             (
                 &[("INFLIGHT_STAGING_BYTES", "64MB")],
-                "INFLIGHT_STAGING_BYTES can't be \"64MB\": it is a number of bytes",
+                "INFLIGHT_STAGING_BYTES can't be \"64MB\": it is a number of bytes, in digits alone",
             ),
-            (&[("INFLIGHT_MEMORY_BYTES", "0")], "memory_bytes can't be \"0\": it must be at least 1"),
-            (&[("INFLIGHT_STAGING_BYTES", "100")], "staging_bytes can't be \"100\": it must be at least 4096"),
+            (&[("INFLIGHT_MEMORY_BYTES", "0")], "INFLIGHT_MEMORY_BYTES can't be \"0\": it must be at least 1"),
+            (&[("INFLIGHT_STAGING_BYTES", "100")], "INFLIGHT_STAGING_BYTES can't be \"100\": it must be at least 4096"),
         ] {
             assert_eq!(from_env(env(pairs)).unwrap_err().to_string(), text);
         }

@@ -141,7 +141,7 @@ impl Device {
         if let Some(single) = &self.shared.single {
             return Ok(single.clone());
         }
-        let made = ComputeStream::new(self.shared.backend.as_ref(), self.shared.id);
+        let made = ComputeStream::new(self.shared.backend.as_ref(), self.shared.id, &self.shared.name);
         made.map_err(|fault| self.shared.fault(fault))
     }
 
@@ -153,8 +153,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of admission, each holding the batch: [`Error::BatchTooLarge`], [`Error::AdmissionTimeout`],
-    /// [`Error::DuplicateField`], [`Error::DeviceLost`].
+    /// Those of admission, each holding the batch: [`Error::DuplicateField`], [`Error::ShapeOverflow`],
+    /// [`Error::BatchTooLarge`], [`Error::AdmissionTimeout`], [`Error::DeviceLost`], [`Error::Forked`].
     pub async fn transfer(&self, batch: impl Into<HostBatch>) -> Result<Transfer> {
         let batch = batch.into();
         let admitted = async {
@@ -308,7 +308,7 @@ impl Device {
         self.shared.bind(stream)?;
         slice.expect_shape(array.shape())?;
         if array.dtype() != T::DTYPE {
-            return Err(Error::DtypeMismatch { field: FIELD.to_owned(), asked: T::DTYPE, found: array.dtype() });
+            return Err(Error::DtypeMismatch { field: None, asked: T::DTYPE, found: array.dtype() });
         }
         let batch = self.transfer((FIELD, array)).await?.early().await?;
         let lease = batch.on(stream)?;

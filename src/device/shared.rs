@@ -106,7 +106,7 @@ impl Shared {
     /// Whether this process may use the device, and the device is there.
     pub(crate) fn check(&self) -> Result<()> {
         if os::fork_generation() != self.forks {
-            return Err(Error::Forked { device: self.name.clone() });
+            return Err(Error::Forked { device: self.name.clone(), batch: Returned::default() });
         }
         self.lost().map_or(Ok(()), Err)
     }

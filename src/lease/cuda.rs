@@ -265,7 +265,7 @@ fn on_cuda<'a>(device: &Shared, stream: &'a StreamHandle, owner: &CudaStream) ->
 
 /// The error for memory of a context that is not the stream's.
 fn elsewhere(device: &Shared) -> Error {
-    Error::WrongDevice { batch: device.name.clone(), stream: "another context, where the slice is".to_owned() }
+    Error::WrongDevice { what: "slice", device: device.name.clone(), owner: "another context".to_owned() }
 }
 
 const fn pointer(address: u64) -> *mut u8 {

@@ -41,7 +41,7 @@ impl Fields {
         let place = self.core.position(name)?;
         let field = self.core.typed(place, T::DTYPE)?;
         if field.group.is_some_and(|group| self.there >> group & 1 == 0) {
-            return Err(Error::NotQueued { field: name.to_owned() });
+            return Err(self.core.not_queued(place));
         }
         Ok(place)
     }
@@ -50,8 +50,8 @@ impl Fields {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownField`], [`Error::DtypeMismatch`], or [`Error::NotQueued`] for a field of an early batch that was
-    /// not queued when the work was.
+    /// [`Error::UnknownField`], [`Error::DtypeMismatch`], [`Error::NotQueued`] for a field of an early batch that was not
+    /// queued when the work was, or the cause if the batch failed.
     pub fn view<T: Element>(&self, name: &str) -> Result<ArrayViewD<'_, T>> {
         let place = self.place::<T>(name)?;
         Ok(view::array(&self.core, place, self))

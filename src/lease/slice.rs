@@ -31,12 +31,16 @@ impl HostStream {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeOverflow`](crate::Error::ShapeOverflow).
+    /// [`Error::ShapeOverflow`], and [`Error::OutOfMemory`] if the system does not give the memory.
     pub fn alloc<T: Element, D: IntoDimension>(&self, shape: D) -> Result<HostSlice<T>> {
         use ndarray::Dimension;
         let dim = shape.into_dimension();
-        let len = byte_len(dim.slice(), T::DTYPE)? / size_of::<T>();
-        Ok(HostSlice { data: Arc::new(Mutex::new(vec![T::default(); len])), shape: dim.slice().into() })
+        let bytes = byte_len(dim.slice(), T::DTYPE)?;
+        let len = bytes / size_of::<T>();
+        let mut elements = Vec::new();
+        elements.try_reserve_exact(len).map_err(|_| Error::out_of_host_memory(bytes))?;
+        elements.resize(len, T::default());
+        Ok(HostSlice { data: Arc::new(Mutex::new(elements)), shape: dim.slice().into() })
     }
 }
 
@@ -114,7 +118,7 @@ impl<T: Element> WriteTarget<T> for &HostSlice<T> {
 
 /// The error for host memory and a stream that is not the host's.
 fn elsewhere(device: &Shared) -> Error {
-    Error::WrongDevice { batch: device.name.clone(), stream: "the host, where the slice is".to_owned() }
+    Error::WrongDevice { what: "slice", device: device.name.clone(), owner: "the host".to_owned() }
 }
 
 /// A [`HostSlice`] that is locked: its elements in order.

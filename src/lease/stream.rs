@@ -44,8 +44,8 @@ impl Binding<'_> {
         })
     }
 
-    fn wrong(&self, stream: String) -> Error {
-        Error::WrongDevice { batch: self.name.to_owned(), stream }
+    fn wrong(&self, owner: String) -> Error {
+        Error::WrongDevice { what: "compute stream", device: self.name.to_owned(), owner }
     }
 }
 
@@ -61,10 +61,10 @@ pub enum ComputeStream {
 }
 
 impl ComputeStream {
-    /// A new stream of a device.
-    pub(crate) fn new(backend: &dyn Backend, device: u64) -> Result<Self, Fault> {
+    /// A new stream of the device of that number and name.
+    pub(crate) fn new(backend: &dyn Backend, device: u64, name: &str) -> Result<Self, Fault> {
         match backend.compute_stream()? {
-            StreamHandle::Host(queue) => Ok(Self::Host(HostStream::from_queue(queue, device))),
+            StreamHandle::Host(queue) => Ok(Self::Host(HostStream::from_queue(queue, device, name))),
             #[cfg(feature = "cuda")]
             StreamHandle::Cuda(queue) => {
                 let stream = queue.stream().ok_or(Fault::new(Fault::INVALID_HANDLE, "a compute stream"))?;
@@ -105,7 +105,8 @@ impl LeaseStream for Arc<cudarc::driver::CudaStream> {
 #[derive(Clone, Debug)]
 pub struct HostStream {
     queue: Arc<HostQueue>,
-    device: Arc<OnceLock<u64>>,
+    /// Number and name of the device that it belongs to.
+    device: Arc<OnceLock<(u64, String)>>,
 }
 
 impl HostStream {
@@ -121,8 +122,8 @@ impl HostStream {
         Ok(Self { queue, device: Arc::default() })
     }
 
-    pub(crate) fn from_queue(queue: Arc<HostQueue>, device: u64) -> Self {
-        Self { queue, device: Arc::new(OnceLock::from(device)) }
+    pub(crate) fn from_queue(queue: Arc<HostQueue>, device: u64, name: &str) -> Self {
+        Self { queue, device: Arc::new(OnceLock::from((device, name.to_owned()))) }
     }
 
     /// Queues work; resolves to what it returns.
@@ -166,9 +167,9 @@ impl LeaseStream for HostStream {
     #[expect(private_interfaces, reason = "the trait is sealed")]
     fn bind(&self, to: &Binding<'_>) -> Result<StreamHandle> {
         let stream = to.accept(StreamHandle::Host(self.queue.clone()))?;
-        match *self.device.get_or_init(|| to.id) {
-            bound if bound == to.id => Ok(stream),
-            other => Err(to.wrong(format!("device number {other}"))),
+        match self.device.get_or_init(|| (to.id, to.name.to_owned())) {
+            (id, _) if *id == to.id => Ok(stream),
+            (_, other) => Err(to.wrong(format!("another device, {other}"))),
         }
     }
 }

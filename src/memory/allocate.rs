@@ -27,7 +27,7 @@ pub(crate) fn block_for(device: &Shared, grant: &mut Grant) -> Result<Memory, Fa
 pub(crate) fn out_of_memory(device: &Shared, fault: Fault, bytes: usize) -> Error {
     if fault.code == Fault::OUT_OF_MEMORY {
         let (what, device) = ("device memory", device.name.clone());
-        return Error::OutOfMemory { what, bytes, device, batch: Returned::default() };
+        return Error::OutOfMemory { what, bytes, limit: None, device, batch: Returned::default() };
     }
     device.fault(fault)
 }

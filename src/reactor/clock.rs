@@ -29,7 +29,9 @@ impl Clock {
     /// Moves a clock that is moved by hand.
     pub(crate) fn advance(&self, by: Duration) {
         if let Self::ByHand(nanos) = self {
-            nanos.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+            // At the end of time it stops: it must not begin anew.
+            let _ = nanos.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
         }
     }
 }

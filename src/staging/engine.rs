@@ -433,7 +433,7 @@ impl Engine {
                 Some(None) => {}
                 Some(Some((staged, chunk, segment))) => {
                     if let Err(error) = send::send_chunk(&staged, chunk.part, chunk.start, chunk.end, segment) {
-                        staged.core.fail(error);
+                        staged.core.fail(staged.give_back_in(error));
                     }
                 }
             }
@@ -453,7 +453,6 @@ fn abandon(staged: Arc<StagedBatch>) {
         device.admission.cancel(grant.pipeline, grant.bytes);
     }
     if let Some(error) = device.lost() {
-        let begun = staged.core.begun.is_up();
-        staged.core.fail(if begun { error } else { error.with_batch(staged.batch.clone()) });
+        staged.core.fail(staged.give_back_in(error));
     }
 }

@@ -7,6 +7,7 @@ use super::{Ring, Segment};
 use crate::admission::{Grant, MOST_OPERATIONS};
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
+use crate::error::Error;
 use crate::plan::{Plan, Way};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
@@ -22,6 +23,13 @@ pub(crate) struct StagedBatch {
     /// Dropped after the batch: who drains waits for the memory too.
     #[expect(dead_code, reason = "kept for its drop")]
     pub(crate) active: Active,
+}
+
+impl StagedBatch {
+    /// The error, with the batch in it if no copy of it was enqueued.
+    pub(super) fn give_back_in(&self, error: Error) -> Error {
+        if self.core.begun.is_up() { error } else { error.with_batch(self.batch.clone()) }
+    }
 }
 
 /// A stretch of a part, small enough for the ring.

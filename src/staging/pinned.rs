@@ -62,7 +62,7 @@ impl<T: Element, D: Dimension> PinnedArray<T, D> {
 
 /// Bytes of an array, if an address space holds them.
 pub(crate) fn byte_len(shape: &[usize], dtype: Dtype) -> Result<usize> {
-    let overflow = || Error::ShapeOverflow { shape: shape.to_vec(), dtype };
+    let overflow = || Error::shape_overflow(shape, dtype);
     // Every prefix is checked, as ndarray does: a zero does not excuse a product that overflows.
     let mut nonzero = shape.iter().filter(|len| **len != 0);
     let product = nonzero.try_fold(dtype.size(), |bytes, len| bytes.checked_mul(*len)).ok_or_else(overflow)?;

@@ -68,8 +68,13 @@ pub(crate) enum Taken {
 
 impl PinnedPool {
     pub(crate) fn new(user: usize, read: usize) -> Self {
-        let state =
-            State { limits: [user, read], used: [0, 0], idle: Idle::default(), puts: 0, reads: VecDeque::new() };
+        let state = State {
+            limits: [user, read].map(|limit| limit.min(isize::MAX as usize)),
+            used: [0, 0],
+            idle: Idle::default(),
+            puts: 0,
+            reads: VecDeque::new(),
+        };
         Self { state: Mutex::new(state), waiters: Waiters::default() }
     }
 
@@ -80,10 +85,11 @@ impl PinnedPool {
         let class = class_of(bytes).filter(|class| *class <= limit).ok_or_else(|| Error::OutOfMemory {
             what: purpose.name(),
             bytes,
+            limit: Some(limit),
             device: device.name.clone(),
             batch: Returned::default(),
         })?;
-        if state.used[purpose as usize] + class > limit {
+        if state.used[purpose as usize].saturating_add(class) > limit {
             return Ok(Taken::Full);
         }
         state.used[purpose as usize] += class;
@@ -187,8 +193,8 @@ impl PinnedPool {
 }
 
 fn gone(device: &Shared, purpose: Purpose, bytes: usize) -> Error {
-    let (what, device_name) = (purpose.name(), device.name.clone());
-    device.lost().unwrap_or(Error::OutOfMemory { what, bytes, device: device_name, batch: Returned::default() })
+    let (what, name) = (purpose.name(), device.name.clone());
+    device.lost().unwrap_or(Error::OutOfMemory { what, bytes, limit: None, device: name, batch: Returned::default() })
 }
 
 impl PinnedBlock {
@@ -207,7 +213,7 @@ impl PinnedBlock {
             }
             Err(fault) if fault.code == crate::backend::Fault::OUT_OF_MEMORY => {
                 let (what, device) = (self.purpose.name(), self.device.name.clone());
-                Err(Error::OutOfMemory { what, bytes: self.class, device, batch: Returned::default() })
+                Err(Error::OutOfMemory { what, bytes: self.class, limit: None, device, batch: Returned::default() })
             }
             Err(fault) => Err(self.device.fault(fault)),
         }

@@ -73,7 +73,7 @@ pub trait BatchStreamExt: Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidSetting`] for 0, [`Error::Unsupported`] outside a tokio runtime.
+    /// [`Error::InvalidSetting`] for 0 and for more than 65536, [`Error::Unsupported`] outside a tokio runtime.
     #[cfg(feature = "tokio")]
     fn prefetch<T, E>(self, ahead: usize) -> Result<Prefetch<Result<T, E>>>
     where

@@ -28,6 +28,17 @@ impl<I> Clone for Prefetch<I> {
     }
 }
 
+/// Items ahead at most: there is a place for each from the beginning.
+const MOST: usize = 1 << 16;
+
+fn checked(ahead: usize) -> Result<usize> {
+    if nonzero("prefetch", ahead)? > MOST {
+        let value = ahead.to_string();
+        return Err(Error::InvalidSetting { name: "prefetch", value, reason: "it must be at most 65536" });
+    }
+    Ok(ahead)
+}
+
 #[derive(Debug)]
 struct Task(AbortHandle);
 
@@ -43,7 +54,7 @@ where
     E: From<Error> + Send + 'static,
 {
     pub(super) fn new(source: impl Stream<Item = Result<T, E>> + Send + 'static, ahead: usize) -> Result<Self> {
-        let (sender, items) = async_channel::bounded(nonzero("prefetch", ahead)?);
+        let (sender, items) = async_channel::bounded(checked(ahead)?);
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::Unsupported {
             what: "tokio runtime to spawn a prefetch on",
             device: "this thread".to_owned(),

@@ -53,6 +53,43 @@ fn invariant_01_forgetting_leaks_at_worst_and_stays_counted_b33() {
     assert_eq!(sim.device().stats().device_used, 4096, "the forgotten batch keeps its block");
 }
 
+/// Uses the device when it is dropped.
+struct Sender(Vec<u8>, inflight::Device, Arc<std::sync::Mutex<Vec<inflight::Transfer>>>);
+
+impl AsRef<[u8]> for Sender {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if let Ok(transfer) = self.1.try_transfer(("y", vec![1_u8; 100_000])) {
+            self.2.lock().unwrap().push(transfer);
+        }
+    }
+}
+
+#[test]
+fn a_source_may_use_the_device_when_it_is_dropped() {
+    on_each(
+        |builder| builder.staging_bytes(64 << 10),
+        async |bed| {
+            let sent = Arc::default();
+            // Through the threads, in pieces, and the short way.
+            for bytes in [300_000, 100] {
+                let source = Sender(pattern(0, bytes), bed.device.clone(), Arc::clone(&sent));
+                let array = HostArray::from_owner::<u8>(source, bytes).unwrap();
+                let batch = bed.device.transfer(("x", array)).await.unwrap().await.unwrap();
+                assert_eq!(elements(&on_host::<u8>(&batch, "x").await), pattern(0, bytes));
+                eventually("the source is dropped", || !sent.lock().unwrap().is_empty());
+                let transfer = sent.lock().unwrap().pop().unwrap();
+                transfer.await.unwrap();
+            }
+        },
+    );
+}
+
 #[test]
 fn invariant_01_dropping_at_each_state_gives_everything_back_b32_b35() {
     for state in 0..5 {

@@ -26,7 +26,7 @@ fn an_early_batch_comes_when_its_first_field_is_queued() {
     let batch = assert_ready_ok!(early.poll());
     assert!(!batch.is_ready() && !batch.field("raw").unwrap().is_ready());
     let error = batch.field("raw").unwrap().as_host::<u8>().unwrap_err();
-    assert_eq!(error.to_string(), "field \"raw\" has not arrived yet");
+    assert_eq!(error.to_string(), "field \"raw\" has not arrived yet: await its `ready`");
 }
 
 #[test]
@@ -83,7 +83,10 @@ fn invariant_05_a_field_that_is_not_queued_can_only_be_awaited() {
     let lease = batch.on(&stream).unwrap();
     lease.view::<u8>("raw").unwrap();
     for error in [lease.view::<u8>("labels").unwrap_err(), lease.wait("labels").unwrap_err()] {
-        assert_eq!(error.to_string(), "the copies of field \"labels\" are not all enqueued yet");
+        assert_eq!(
+            error.to_string(),
+            "the copies of field \"labels\" are not all enqueued yet: await `queued` of the lease"
+        );
     }
     let mut task = task::spawn(lease.run(|fields| fields.view::<u8>("labels").map(|_| ())));
     let mut queued = task::spawn(lease.queued("labels"));

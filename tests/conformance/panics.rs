@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::executor::block_on;
-use inflight::{Device, LinkModel};
+use inflight::{Device, HostArray, LinkModel};
 use tokio_test::task;
 
 use crate::bed::{by_hand, host_stream};
@@ -67,23 +67,37 @@ fn a_waker_that_panics_keeps_nobody_else_waiting_b99() {
     assert!(bombs.iter_mut().all(|bomb| bomb.now_or_never().is_some()));
 }
 
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+struct Source(Vec<u8>, #[expect(dead_code, reason = "goes off when dropped")] Bomb);
+
+impl AsRef<[u8]> for Source {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[test]
+fn a_staged_source_that_panics_while_it_is_dropped_ends_no_thread_b99() {
+    let device = Device::builder().host().staging_threads(1).staging_bytes(64 << 10).build().unwrap();
+    for _ in 0..3 {
+        let array = HostArray::from_owner::<u8>(Source(vec![1; 300_000], Bomb), 300_000).unwrap();
+        block_on(async { device.transfer(("x", array)).await?.await }).unwrap();
+    }
+    block_on(device.drain()).unwrap();
+}
+
 #[test]
 fn a_source_that_panics_while_it_is_dropped_harms_nobody_else_b99() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("dropped");
-        }
-    }
-    struct Source(Vec<u8>, #[allow(dead_code, reason = "goes off when dropped")] Bomb);
-    impl AsRef<[u8]> for Source {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
     let sim = by_hand(1 << 20);
     let bomb = Source(vec![1; 4096], Bomb);
-    let array = inflight::HostArray::from_owner::<u8>(bomb, 4096).unwrap();
+    let array = HostArray::from_owner::<u8>(bomb, 4096).unwrap();
     let registered = sim.device().register(array).now_or_never().unwrap().unwrap();
     let mut first = task::spawn(sim.device().try_transfer(("x", registered)).unwrap());
     let mut second = task::spawn(sim.device().try_transfer(("x", vec![2_u8; 4096])).unwrap());

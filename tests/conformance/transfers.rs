@@ -211,7 +211,8 @@ fn bad_batches_come_back_whole() {
     let device = Device::builder().host().memory_bytes(1 << 20).build().unwrap();
     let large = HostBatch::new().with("x", vec![1_u8; 2 << 20]);
     let error = device.try_transfer(large).unwrap_err();
-    assert_eq!(error.to_string(), "the batch needs 2097152 bytes of device memory, the limit is 1048576");
+    let text = "the batch needs 2097152 bytes of device memory, the limit is 1048576: send less at once, or raise memory_bytes";
+    assert_eq!(error.to_string(), text);
     assert_eq!(error.clone().take_batch().unwrap().bytes(), 2 << 20);
     assert!(error.take_batch().is_none(), "clones share the batch");
     let twice = HostBatch::new().with("x", 1_u8).with("x", 2_u8);

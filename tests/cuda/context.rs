@@ -146,12 +146,14 @@ fn an_ordinal_that_does_not_exist_is_an_error() {
         return;
     }
     let count = CudaContext::device_count().unwrap();
-    let error = Device::cuda(99).unwrap_err();
-    assert!(matches!(error, Error::NoDevice { .. }));
-    assert_eq!(
-        error.to_string(),
-        format!("no such device: cuda:99 was asked for, and the driver finds {count}, numbered from 0")
-    );
+    for ordinal in [99, 1 << 32, usize::MAX] {
+        let error = Device::cuda(ordinal).unwrap_err();
+        assert!(matches!(error, Error::NoDevice { .. }));
+        assert_eq!(
+            error.to_string(),
+            format!("no such device: cuda:{ordinal} was asked for, and the driver finds {count}, numbered from 0")
+        );
+    }
 }
 
 #[test]

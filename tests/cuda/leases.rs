@@ -182,14 +182,18 @@ fn streams_of_other_devices_and_contexts_are_refused_b105() {
     let Some(rig) = Rig::new() else { return };
     let error = rig.batch(1, 100).on(&HostStream::new().unwrap()).unwrap_err();
     assert!(matches!(error, Error::WrongDevice { .. }), "{error}");
+    assert_eq!(error.to_string(), "the compute stream belongs to the host, not to cuda:0");
     let host = Device::host().unwrap();
     let batch = block_on(async { host.transfer(("x", 1_u8)).await?.await }).unwrap();
-    assert!(matches!(batch.on(&rig.stream), Err(Error::WrongDevice { .. })));
+    let error = batch.on(&rig.stream).unwrap_err();
+    assert!(matches!(error, Error::WrongDevice { .. }), "{error}");
+    assert_eq!(error.to_string(), "the compute stream belongs to a GPU, not to host");
     assert!(matches!(batch.on(&ComputeStream::Cuda(rig.stream.clone())), Err(Error::WrongDevice { .. })));
     if CudaContext::device_count().unwrap() > 1 {
         let second = CudaContext::new(1).unwrap();
         let error = refused(&rig, &second.new_stream().unwrap());
         assert!(matches!(error, Error::WrongDevice { .. }), "{error}");
+        assert_eq!(error.to_string(), "the compute stream belongs to another context, of cuda:1, not to cuda:0");
         let device = Device::from_context(&second).unwrap();
         let stream = rig.stream.clone();
         let refused =

@@ -91,7 +91,13 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let wrong = block_on(rig.device.write(vec![1_u8; 10], &mut slice, &host)).unwrap_err();
     assert!(matches!(wrong, Error::WrongDevice { .. }), "{wrong}");
     let foreign = host.alloc::<u8, _>(10).unwrap();
-    assert!(matches!(rig.device.read(&foreign, &rig.stream), Err(Error::WrongDevice { .. })));
+    let wrong = rig.device.read(&foreign, &rig.stream).unwrap_err();
+    assert!(matches!(wrong, Error::WrongDevice { .. }), "{wrong}");
+    assert_eq!(wrong.to_string(), "the slice belongs to the host, not to cuda:0");
+    let batch = rig.batch(1, 100);
+    let view = batch.field("x").unwrap().as_host::<u8>().map(drop).unwrap_err();
+    assert_eq!(view.to_string(), "cuda:0 has no memory that the host can read");
+    drop(batch);
     assert!(matches!(
         block_on(rig.device.write(vec![1_u8; 10], &foreign, &rig.stream)),
         Err(Error::WrongDevice { .. })

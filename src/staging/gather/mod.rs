@@ -4,6 +4,7 @@
 mod convert;
 mod runs;
 
+use std::collections::TryReserveError;
 use std::ops::Range;
 
 use crate::HostArray;
@@ -65,12 +66,16 @@ unsafe fn converted(array: &HostArray, elements: Range<usize>, dst: *mut u8) {
     }
 }
 
-/// All elements, in logical order. The array's type is `T`.
-pub(crate) fn to_vec<T: Element>(array: &HostArray) -> Vec<T> {
-    let mut elements = vec![T::default(); array.len()];
-    // SAFETY: the vector has as many bytes as the array, whose type is `T`, and is ours.
-    unsafe { gather(array, 0..size_of_val(elements.as_slice()), elements.as_mut_ptr().cast()) };
-    elements
+/// All elements, in logical order, if there is memory for them. The array's type is `T`, and its bytes fit an address space.
+pub(crate) fn to_vec<T: Element>(array: &HostArray) -> Result<Vec<T>, TryReserveError> {
+    let len = array.len();
+    let mut elements: Vec<T> = Vec::new();
+    elements.try_reserve_exact(len)?;
+    // SAFETY: the vector has room for as many bytes as the array, whose type is `T`, and is ours.
+    unsafe { gather(array, 0..len * size_of::<T>(), elements.as_mut_ptr().cast()) };
+    // SAFETY: all of them have just been written.
+    unsafe { elements.set_len(len) };
+    Ok(elements)
 }
 
 #[cfg(test)]
