@@ -63,8 +63,13 @@ pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> std::
 
 /// Wakes a task. Its waker is the user's: if it panics, nobody else who waits is to miss a wake-up.
 pub(crate) fn wake(waker: Waker) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        let error = crate::Error::panicked("a waker", &*payload);
+    caught("a waker", || waker.wake());
+}
+
+/// Runs code of the user's where a panic must not go on: it is said, and ends nothing.
+pub(crate) fn caught(what: &'static str, code: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
+        let error = crate::Error::panicked(what, &*payload);
         tracing::error!(%error, "caught a panic");
     }
 }

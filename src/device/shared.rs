@@ -15,7 +15,7 @@ use crate::memory::Owner;
 use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, caught, lock};
 
 /// Everything that the handles, operations and leases of one device share.
 ///
@@ -206,12 +206,7 @@ impl Shared {
         let sources = std::mem::take(&mut *lock(&self.sources));
         if !sources.is_empty() {
             // One by one: a panic of one must not become a second one while it unwinds.
-            let drop_one = |source| {
-                if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop::<Owner>(source))) {
-                    let error = Error::panicked("the drop of a source", &*payload);
-                    tracing::error!(%error, "caught a panic");
-                }
-            };
+            let drop_one = |source| caught("the drop of a source", || drop::<Owner>(source));
             self.engine.run(Box::new(move || sources.into_iter().for_each(drop_one)));
         }
     }

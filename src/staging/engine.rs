@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait};
+use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock, spawn, wait};
 
 /// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
 const HELPED: usize = 2;
@@ -346,11 +346,7 @@ impl Engine {
 
     fn perform(&self, task: Task) {
         match task {
-            Task::Job(job) => {
-                if let Err(payload) = catch_unwind(AssertUnwindSafe(job)) {
-                    tracing::error!(error = %Error::panicked("a drop on a staging thread", &*payload), "caught a panic");
-                }
-            }
+            Task::Job(job) => caught("a drop on a staging thread", job),
             Task::Work(lane, Work::Allocate(batch)) => self.allocate(lane, &batch),
             Task::Work(lane, Work::Gather { batch, chunk, number, place }) => {
                 self.gather(lane, &batch, chunk, number, place);

@@ -9,8 +9,8 @@ use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
 use crate::error::Error;
 use crate::plan::{Plan, Way};
-use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, caught};
 
 /// A batch on its way through the threads.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct StagedBatch {
     pub(crate) plan: Plan,
     /// What admission gave, until the block is there.
     pub(crate) grant: Mutex<Option<Grant>>,
-    /// Dropped after the batch: who drains waits for the memory too.
+    /// Who drains waits for it.
     #[expect(dead_code, reason = "kept for its drop")]
     pub(crate) active: Active,
 }
@@ -29,6 +29,14 @@ impl StagedBatch {
     /// The error, with the batch in it if no copy of it was enqueued.
     pub(super) fn give_back_in(&self, error: Error) -> Error {
         if self.core.begun.is_up() { error } else { error.with_batch(self.batch.clone()) }
+    }
+}
+
+impl Drop for StagedBatch {
+    fn drop(&mut self) {
+        // Mostly on a staging thread, which goes on; and before `active`, since who drains waits for this too.
+        let batch = std::mem::take(&mut self.batch);
+        caught("the drop of a source", || drop(batch));
     }
 }
 

@@ -75,7 +75,7 @@ impl Drop for Bomb {
     }
 }
 
-struct Source(Vec<u8>, #[expect(dead_code, reason = "goes off when dropped")] Bomb);
+struct Source(Vec<u8>, Bomb);
 
 impl AsRef<[u8]> for Source {
     fn as_ref(&self) -> &[u8] {
