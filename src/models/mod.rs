@@ -5,7 +5,11 @@
 
 mod admission;
 mod bed;
+#[cfg(inflight_shuttle)]
+mod pipelines;
+mod queues;
 mod reads;
+mod staging;
 mod threads;
 mod transfers;
 mod waiters;

@@ -1,0 +1,123 @@
+//! Whole pipelines on the host backend, with all its threads, in schedules made at random: shuttle's alone, since there
+//! are more ways than loom could try.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::bed::{block_on, check, thread};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{IS_MODEL, yield_now};
+use crate::{BatchStreamExt, ComputeStream, Device, HostStream, batch};
+
+const BATCHES: u8 = 4;
+
+fn device(threads: usize) -> Device {
+    assert!(IS_MODEL);
+    let builder = Device::builder().host().staging_threads(threads).staging_bytes(4 << 10).memory_bytes(24 << 10);
+    builder.readback_bytes(8 << 10).pinned_bytes(4 << 10).build().unwrap()
+}
+
+fn compute(device: &Device) -> HostStream {
+    match device.compute_stream().unwrap() {
+        ComputeStream::Host(stream) => stream,
+        #[cfg(feature = "cuda")]
+        other => panic!("{other:?} on a host device"),
+    }
+}
+
+/// Small ones and one that goes through the ring in pieces.
+fn batches(of: u8) -> impl Iterator<Item = crate::HostBatch> {
+    (0..BATCHES).map(move |n| {
+        let bytes = if n == 2 { 3000 } else { 100 };
+        batch! { x: vec![of + n; bytes], y: [n] }
+    })
+}
+
+/// Runs a pipeline to its end: each batch is read by work on a compute stream, and in order.
+fn train(device: &Device, of: u8) {
+    let stream = compute(device);
+    let mut arrived = stream::iter(batches(of)).to_device(device).buffered(2);
+    block_on(async {
+        for n in 0..BATCHES {
+            let batch = arrived.try_next().await.unwrap().unwrap();
+            let lease = batch.on(&stream).unwrap();
+            let task = lease.run(move |fields| Ok(fields.view::<u8>("x")?.iter().all(|byte| *byte == of + n)));
+            lease.end().unwrap();
+            drop(batch);
+            assert!(task.await.unwrap(), "batch {n} of pipeline {of}");
+        }
+        assert!(arrived.next().await.is_none());
+    });
+}
+
+/// All that was given out comes back, and the threads end.
+fn end(device: Device) {
+    block_on(device.drain()).unwrap();
+    let stats = device.stats();
+    assert_eq!((stats.device_used, stats.limbo_blocks, stats.operations), (0, 0, 0));
+}
+
+#[test]
+fn two_pipelines_share_a_device() {
+    check(|| {
+        let device = device(2);
+        let other = device.clone();
+        let training = thread::spawn(move || train(&other, 100));
+        train(&device, 10);
+        training.join().unwrap();
+        end(device);
+    });
+}
+
+#[test]
+fn a_pipeline_dropped_at_any_moment_keeps_nothing_b32() {
+    check(|| {
+        let device = device(1);
+        let taken = Arc::new(AtomicUsize::new(0));
+        let (other, seen) = (device.clone(), taken.clone());
+        let dropped = thread::spawn(move || {
+            let mut arrived = stream::iter(batches(50)).to_device(&other).buffered(3);
+            block_on(async {
+                let batch = arrived.try_next().await.unwrap().unwrap();
+                seen.store(1, Ordering::Release);
+                drop((arrived, batch));
+            });
+        });
+        while taken.load(Ordering::Acquire) == 0 {
+            yield_now();
+        }
+        train(&device, 10);
+        dropped.join().unwrap();
+        end(device);
+    });
+}
+
+#[test]
+fn batches_are_read_back_while_others_are_sent() {
+    check(|| {
+        let device = device(1);
+        let read: Vec<_> = block_on(async {
+            let arrived = stream::iter(batches(20)).to_device(&device).buffered(2);
+            arrived.and_then(async |batch| batch.field("x")?.read_back::<u8>()?.await).try_collect().await.unwrap()
+        });
+        for (n, array) in read.iter().enumerate() {
+            assert!(array.iter().all(|byte| usize::from(*byte) == 20 + n));
+        }
+        drop(read);
+        end(device);
+    });
+}
+
+#[test]
+fn the_device_goes_first_and_its_transfers_still_arrive_b37() {
+    check(|| {
+        let device = device(1);
+        let transfers: Vec<_> = batches(30).take(2).map(|batch| device.try_transfer(batch).unwrap()).collect();
+        let dropping = thread::spawn(move || drop(device));
+        for transfer in transfers {
+            block_on(transfer).unwrap();
+        }
+        dropping.join().unwrap();
+    });
+}
