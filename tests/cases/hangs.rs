@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures::stream::FusedStream;
-use futures::task::ArcWake;
+use futures::task::{ArcWake, noop_waker_ref};
 use futures::{FutureExt, StreamExt, stream};
 use inflight::sim::{FaultPoint, Simulator};
-use inflight::{BatchStreamExt, Depth, Device, DeviceBatch, Error, LinkModel, Transfer};
+use inflight::{BatchStreamExt, Depth, Device, DeviceBatch, Error, LinkModel, Ready, Transfer};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 
 use crate::bed::{by_hand, eventually, on_each, pattern};
@@ -63,7 +63,8 @@ fn a_query_that_fails_resolves_the_future_at_once_b46_b47() {
 /// Does in its wake what others do in their callbacks.
 struct Busy {
     device: Device,
-    kept: Mutex<Option<DeviceBatch>>,
+    /// A batch, and somebody who waits for the same one as this.
+    kept: Mutex<Option<(DeviceBatch, Ready)>>,
     sent: Mutex<Vec<Transfer>>,
 }
 
@@ -76,35 +77,36 @@ impl ArcWake for Busy {
     }
 }
 
+/// Waits for a batch with a waker that is busy; answers with what that sends.
+fn woken_busily(device: &Device, go_on: impl FnOnce()) -> Transfer {
+    let early = device.try_transfer(("x", pattern(1, 4096))).unwrap().early();
+    let batch = futures::executor::block_on(early).unwrap();
+    let x = batch.field("x").unwrap();
+    let (mut ready, mut other) = (x.ready(), x.ready());
+    drop(x);
+    assert!(other.poll_unpin(&mut Context::from_waker(noop_waker_ref())).is_pending());
+    let kept = Mutex::new(Some((batch, other)));
+    let busy = Arc::new(Busy { device: device.clone(), kept, sent: Mutex::default() });
+    let waker = futures::task::waker(busy.clone());
+    assert!(ready.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+    go_on();
+    eventually("the waker was woken and came back", || !busy.sent.lock().unwrap().is_empty());
+    assert!(ready.now_or_never().unwrap().is_ok());
+    let mut sent = std::mem::take(&mut *busy.sent.lock().unwrap());
+    assert_eq!(sent.len(), 1);
+    sent.pop().unwrap()
+}
+
 #[test]
 fn a_wake_may_drop_batches_and_send_others_b48() {
-    let wake = |device: &Device, kept: DeviceBatch, mut transfer: Transfer, go_on: &dyn Fn()| {
-        let busy = Arc::new(Busy { device: device.clone(), kept: Mutex::new(Some(kept)), sent: Mutex::default() });
-        let waker = futures::task::waker(busy.clone());
-        assert!(transfer.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
-        go_on();
-        eventually("the waker was woken and came back", || !busy.sent.lock().unwrap().is_empty());
-        let sent = std::mem::take(&mut *busy.sent.lock().unwrap());
-        assert_eq!(sent.len(), 1);
-        (transfer, sent.into_iter().next().unwrap())
-    };
     let sim = by_hand(1 << 20);
-    let transfer = sim.device().try_transfer(("x", pattern(1, 4096))).unwrap();
-    let kept = {
-        let kept = sim.device().try_transfer(("x", pattern(0, 4096))).unwrap();
-        kept.early().now_or_never().unwrap().unwrap()
-    };
-    let (first, second) = wake(sim.device(), kept, transfer, &|| assert!(sim.complete_next()));
+    let sent = woken_busily(sim.device(), || assert!(sim.complete_next()));
     sim.complete_all();
-    drop((first.now_or_never().unwrap().unwrap(), second.now_or_never().unwrap().unwrap()));
+    drop(sent.now_or_never().unwrap().unwrap());
     assert_eq!(sim.device().stats().device_used, 0);
-
     let link = LinkModel { bytes_per_second: 1e9, latency: Duration::from_millis(50) };
     let device = Device::builder().host().link_model(link).build().unwrap();
-    let kept = futures::executor::block_on(device.try_transfer(("x", pattern(0, 4096))).unwrap()).unwrap();
-    let transfer = device.try_transfer(("x", pattern(1, 4096))).unwrap();
-    let (first, second) = wake(&device, kept, transfer, &|| {});
-    futures::executor::block_on(async { (first.await.unwrap(), second.await.unwrap()) });
+    futures::executor::block_on(woken_busily(&device, || {})).unwrap();
 }
 
 /// Polls to the end: `None` again and again, and terminated from the first `None` on.
