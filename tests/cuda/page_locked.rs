@@ -92,7 +92,7 @@ fn no_memory_is_write_combined_and_a_gibibyte_is_had_b109() {
     }
     let sizes = if rig.stand_in.is_some() { [100_000, 5 << 20] } else { [100_000, 1 << 30] };
     let arrays = sizes.map(|bytes| block_on(rig.device.pinned::<u8, _>(bytes)).unwrap());
-    let batch = rig.batch(1, 5 << 20);
+    let batch = rig.batch(1, 100_000);
     let back = block_on(batch.field("x").unwrap().read_back::<u8>().unwrap()).unwrap();
     let flags: Vec<u32> = match rig.stand_in {
         Some(stand_in) => {
@@ -102,9 +102,10 @@ fn no_memory_is_write_combined_and_a_gibibyte_is_had_b109() {
             let flags = asked.filter_map(|line| line.split("flags=").nth(1)?.split([' ', '-']).next()?.parse().ok());
             flags.collect()
         }
-        None => [arrays[0].as_ptr(), arrays[1].as_ptr(), back.as_ptr()].map(flags_of).to_vec(),
+        // Of what the driver has allocated; larger blocks are mapped and registered, which has no such flag.
+        None => [arrays[0].as_ptr(), back.as_ptr()].map(flags_of).to_vec(),
     };
-    assert!(flags.len() >= 3 && flags.iter().all(|flags| flags & WRITE_COMBINED == 0), "{flags:?}");
+    assert!(flags.len() >= 2 && flags.iter().all(|flags| flags & WRITE_COMBINED == 0), "{flags:?}");
     drop((arrays, back, batch));
     rig.finish();
 }
