@@ -191,13 +191,17 @@ impl Shared {
     /// Has the source of a copy that is done dropped on a staging thread, with others, when the reactor has time.
     pub(crate) fn drop_later(&self, source: Owner) {
         const MANY: usize = 64;
-        let many = {
+        /// By then the reactor looks, should nothing else wake it: who waits for page-locked memory waits for this.
+        const SOON: Duration = Duration::from_millis(1);
+        let count = {
             let mut sources = lock(&self.sources);
             sources.push(source);
-            sources.len() >= MANY
+            sources.len()
         };
-        if many {
-            self.drop_sources();
+        match count {
+            1 => self.reactor.notify_by(self.clock.now() + SOON),
+            MANY.. => self.drop_sources(),
+            _ => {}
         }
     }
 

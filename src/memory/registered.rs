@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::HostArray;
 use crate::backend::Severity;
@@ -68,7 +69,11 @@ impl Drop for Registration {
         let device = self.device.clone();
         self.device.engine.run(Box::new(move || {
             if let Err(fault) = device.backend.unregister(array.span()) {
-                tracing::warn!(code = fault.code, "an array could not be unregistered");
+                let bytes = array.span().1;
+                tracing::warn!(code = fault.code, bytes, "an array could not be unregistered: its memory is leaked");
+                device.counters.leaked.fetch_add(bytes as u64, Ordering::Relaxed);
+                // The driver still takes the memory for page-locked: what is allocated there next would be so in part.
+                let _ = std::mem::ManuallyDrop::new(array);
             }
         }));
     }

@@ -223,3 +223,22 @@ fn dropping_the_device_first_loses_nothing_b37() {
         assert!(batch.field("x").unwrap().as_host::<u8>().unwrap().iter().all(|byte| usize::from(*byte) == n));
     }
 }
+
+#[test]
+fn who_waits_for_page_locked_memory_gets_that_of_a_small_batch_that_is_sent_b11() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let device = inflight::Device::builder().host().pinned_bytes(4096).build().unwrap();
+        futures::executor::block_on(async {
+            for n in 0..20 {
+                // The last one's memory is all there is. Nothing else goes on that would bring it back by the way.
+                let mut array = device.pinned::<u8, _>(4096).await.unwrap();
+                array.as_slice_mut().unwrap().copy_from_slice(&pattern(n, 4096));
+                let batch = device.transfer(("x", array)).await.unwrap().await.unwrap();
+                assert_eq!(elements(&on_host::<u8>(&batch, "x").await), pattern(n, 4096));
+            }
+        });
+        done.send(()).unwrap();
+    });
+    assert_eq!(is_done.recv_timeout(std::time::Duration::from_secs(60)), Ok(()), "the memory never comes back");
+}

@@ -151,6 +151,19 @@ fn a_contiguous_pinned_array_costs_no_cpu_copy() {
 }
 
 #[test]
+fn a_new_page_locked_array_is_zero_b79() {
+    on_each(
+        |builder| builder,
+        |bed| async move {
+            for len in [1, 1000, 1 << 20, (1 << 20) + 1] {
+                let array = bed.device.pinned::<u32, _>(len).await.unwrap();
+                assert!(array.iter().all(|element| *element == 0), "{len} elements");
+            }
+        },
+    );
+}
+
+#[test]
 fn pinned_memory_of_another_device_is_staged() {
     futures::executor::block_on(async {
         let (one, two) = (Device::host().unwrap(), Device::host().unwrap());

@@ -109,3 +109,22 @@ fn nothing_is_asked_while_nothing_is_pending_b112() {
     });
     rig.finish();
 }
+
+#[test]
+fn no_function_of_the_hosts_is_queued_on_a_stream_b47_b48() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    for bytes in crate::rig::SIZES {
+        let batch = rig.batch(1, bytes);
+        let lease = batch.on(&rig.stream).unwrap();
+        let view = lease.view::<u8>("x").unwrap();
+        drop(block_on(block_on(rig.device.read_wait(&view, &rig.stream)).unwrap()).unwrap());
+        drop(block_on(batch.read_back()).unwrap());
+        let mut slice = rig.stream.alloc_zeros::<u8>(bytes).unwrap();
+        block_on(rig.device.write(vec![1_u8; bytes], &mut slice, &rig.stream)).unwrap();
+    }
+    block_on(rig.device.drain()).unwrap();
+    assert!(stand_in.calls(Some("cuEventQuery")) > 0, "events are asked instead");
+    assert_eq!(stand_in.calls(Some("cuLaunchHostFunc")), 0);
+    rig.finish();
+}

@@ -1,5 +1,6 @@
 //! Cases of others' failures that need a driver, beside those that other files repeat: see `CASES` numbers in the names.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
@@ -7,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use inflight::{BatchStreamExt, HostArray, HostBatch};
 use ndarray::ArcArray1;
 
-use crate::rig::{Rig, SIZES, fetched, pattern};
+use crate::rig::{Rig, SIZES, eventually, fetched, pattern};
 
 #[test]
 fn memory_registered_twice_or_in_part_goes_through_staging_b12() {
@@ -37,6 +38,31 @@ fn memory_registered_twice_or_in_part_goes_through_staging_b12() {
         });
     }
     rig.finish();
+}
+
+#[test]
+fn memory_that_can_not_be_unregistered_is_not_given_back_b12() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    let kept = Arc::new(());
+    let array = HostArray::from_owner::<u8>(Counted(pattern(1, 40_000), kept.clone()), 40_000).unwrap();
+    let registered = block_on(rig.device.register(array)).unwrap();
+    assert!(registered.is_direct());
+    stand_in.fail(Some("cuMemHostUnregister"), 1, 1);
+    drop(registered);
+    eventually("it was tried", || stand_in.faults_left() == 0);
+    eventually("it is counted", || rig.device.stats().leaked == 40_000);
+    assert_eq!(Arc::strong_count(&kept), 2, "what is allocated there next would be page-locked in part");
+    rig.finish();
+}
+
+/// A source that tells whether it is still kept.
+struct Counted(Vec<u8>, #[expect(dead_code, reason = "counted")] Arc<()>);
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 #[test]

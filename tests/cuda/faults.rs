@@ -143,6 +143,9 @@ fn with_fault(stand_in: &'static StandIn, function: Option<&'static str>, k: u64
 fn at_calls(function: Option<&'static str>, code: i32, sticky: bool, every: u64) {
     let _alone = alone();
     let Some(stand_in) = stand_in() else { return };
+    // Opening the driver is for `open.rs`, and happens once in a process.
+    stand_in.reset();
+    drop(Device::cuda(0).unwrap());
     let mut k = 1;
     while with_fault(stand_in, function, k, code, sticky) {
         k += every;

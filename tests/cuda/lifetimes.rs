@@ -1,13 +1,14 @@
 //! Who owns what while the device is not done (invariants 1, 3 and 4), at sizes from eager copies to chunked ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use inflight::cudarc::driver::CudaSlice;
-use inflight::{BatchStreamExt, batch};
+use inflight::cudarc::driver::{CudaSlice, CudaStream, PushKernelArg};
+use inflight::{BatchStreamExt, Device, DeviceBatch, batch};
 
-use crate::rig::{Rig, SIZES, eventually, pattern};
+use crate::rig::{Rig, SIZES, WIDE, eventually, pattern};
 
 const BUSY: Duration = Duration::from_millis(20);
 
@@ -247,7 +248,7 @@ fn early_fields_become_usable_one_by_one() {
 fn a_pipeline_with_one_stream_gives_the_same_results() {
     let Some(rig) = Rig::new() else { return };
     let stream = inflight::ComputeStream::Cuda(rig.stream.clone());
-    let builder = inflight::Device::builder().context(rig.context()).overlap(inflight::Overlap::Off(&stream));
+    let builder = Device::builder().context(rig.context()).overlap(inflight::Overlap::Off(&stream));
     let device = builder.build().unwrap();
     let mut errors: CudaSlice<u32> = rig.errors();
     block_on(async {
@@ -264,4 +265,74 @@ fn a_pipeline_with_one_stream_gives_the_same_results() {
     assert_eq!(rig.counted(&errors), 0);
     assert!(device.transfer(("x", 1_u8)).now_or_never().is_some());
     rig.finish();
+}
+
+#[test]
+fn a_block_that_two_streams_used_goes_to_a_third_when_both_are_done_b16() {
+    for bytes in SIZES {
+        let Some(rig) = Rig::with(|builder| builder.memory_bytes(7 * bytes.max(1024) * 9 / 8)) else { return };
+        let (second, third) = (rig.context().new_stream().unwrap(), rig.context().new_stream().unwrap());
+        let (add, len) = (rig.kernel("add_u8"), bytes as u64);
+        let add_one = |batch: &DeviceBatch, stream: &Arc<CudaStream>| {
+            let mut lease = batch.on(stream).unwrap();
+            let [mut view] = lease.split_mut::<u8, 1>(["x"]).unwrap();
+            let mut launch = stream.launch_builder(&add);
+            launch.arg(&mut view).arg(&len).arg(&1_u32);
+            // SAFETY: the arguments are those of the kernel.
+            unsafe { launch.launch(WIDE) }.unwrap();
+            lease.end().unwrap();
+        };
+        let shared = rig.batch(1, bytes);
+        // The first stream writes late; the second is done with it in no time, once the first is.
+        rig.spin(&rig.stream, Duration::from_millis(60));
+        add_one(&shared, &rig.stream);
+        let reader = shared.on(&second).unwrap();
+        reader.view::<u8>("x").unwrap();
+        reader.end().unwrap();
+        drop(shared);
+        let others: Vec<_> = (2..5).map(|n| rig.batch(n, bytes)).collect();
+        others.iter().for_each(|batch| add_one(batch, &third));
+        rig.context().synchronize().unwrap();
+        for (n, batch) in (2..5).zip(others) {
+            let back = block_on(batch.field("x").unwrap().read_back::<u8>().unwrap()).unwrap();
+            let added = pattern(n, bytes).into_iter().map(|byte| byte.wrapping_add(1));
+            assert!(back.iter().copied().eq(added), "batch {n}, {bytes} bytes");
+        }
+        rig.finish();
+    }
+}
+
+#[test]
+fn no_lifetime_depends_on_how_memory_is_freed_b18() {
+    for has_pools in [true, false] {
+        for bytes in SIZES {
+            let Some(rig) = Rig::new() else { return };
+            match rig.stand_in {
+                Some(stand_in) => stand_in.attribute(Some(0), 115, i32::from(has_pools)),
+                None if has_pools => {}
+                None => return,
+            }
+            let device = Device::builder().context(rig.context()).build().unwrap();
+            let mut errors = rig.errors();
+            for n in 0..6 {
+                let batch = block_on(async { device.transfer(("x", pattern(n, bytes))).await?.await }).unwrap();
+                let lease = batch.on(&rig.stream).unwrap();
+                rig.spin(&rig.stream, Duration::from_millis(3));
+                rig.check(&lease, n, &mut errors);
+                let read = batch.field("x").unwrap().read_back::<u8>().unwrap();
+                drop((lease, batch));
+                // What is idle is freed now; what the kernel or the read-back needs is not idle.
+                device.trim();
+                assert!(block_on(read).unwrap().iter().copied().eq(pattern(n, bytes)), "{bytes} bytes");
+            }
+            assert_eq!(rig.counted(&errors), 0, "{bytes} bytes, pools: {has_pools}");
+            block_on(device.drain()).unwrap();
+            drop(device);
+            if let Some(stand_in) = rig.stand_in {
+                assert_eq!(stand_in.violations(), Vec::<String>::new());
+                stand_in.reset();
+            }
+            rig.finish();
+        }
+    }
 }

@@ -15,5 +15,6 @@ mod gpu;
 mod leases;
 mod lifetimes;
 mod open;
+mod page_locked;
 mod reads;
 mod rig;

@@ -15,7 +15,7 @@ mod driver;
 pub(crate) use driver::{Driver, StandIn, driver};
 
 /// The sizes at which lifetimes are tried: small copies are taken eagerly by a driver and hide what is wrong.
-pub(crate) const SIZES: [usize; 4] = [64, 4 << 10, (256 << 10) + 1, 4 << 20];
+pub(crate) const SIZES: [usize; 5] = [64, 4 << 10, 40_000, (256 << 10) + 1, 4 << 20];
 
 /// A device, a stream of the user's, and kernels. Tests run one at a time: the stand-in's settings are of the process.
 pub(crate) struct Rig {

@@ -144,7 +144,11 @@ impl HostMemory {
         let mut address = std::ptr::null_mut();
         // SAFETY: the context is current; the address is written.
         unsafe { self.context.driver.host_alloc(&raw mut address, bytes, PORTABLE) }?;
-        Ok(Memory { ptr: address.cast(), bytes })
+        let ptr = address.cast::<u8>();
+        // The driver does not promise that its memory is zero; what is mapped above is.
+        // SAFETY: the driver has just given so many bytes, which nobody else knows.
+        unsafe { ptr.write_bytes(0, bytes) };
+        Ok(Memory { ptr, bytes })
     }
 
     /// Memory of huge pages, registered; `None` where the system or the driver does not want it so.
