@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Count;
 
-use super::Fault;
+use super::{Answer, Fault};
 use crate::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock, wait};
 
@@ -87,13 +87,13 @@ impl HostEvent {
     }
 
     /// Whether the latest record has fired.
-    pub(super) fn query(&self) -> Result<bool, Fault> {
+    pub(super) fn query(&self) -> Answer {
         if !self.has_fired(self.latest()) {
-            return Ok(false);
+            return Answer::NotYet;
         }
         match self.code.load(Ordering::Acquire) {
-            0 => Ok(true),
-            code => Err(Fault::new(code, "event query")),
+            0 => Answer::Fired,
+            code => Answer::Failed(Fault::new(code, "event query")),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::Driver;
-use super::{Backend, Copy, Event, Fault, HostEvent, HostQueue, Memory, Space, StreamHandle, Streams};
+use super::{Answer, Backend, Copy, Event, Fault, HostEvent, HostQueue, Memory, Space, StreamHandle, Streams};
 use crate::batch::Name;
 
 /// How long a copy takes at least, for the host backend to behave like a link of that speed.
@@ -117,9 +117,9 @@ impl Backend for HostBackend {
         Ok(())
     }
 
-    fn query(&self, event: &Event) -> Result<bool, Fault> {
+    fn query(&self, event: &Event) -> Result<Answer, Fault> {
         let event = event.host()?;
-        event.query()
+        Ok(event.query())
     }
 
     fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {

@@ -123,6 +123,17 @@ pub(crate) enum Severity {
     Lost,
 }
 
+/// What a recorded event answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The work before it is going on.
+    NotYet,
+    /// The work before it is done.
+    Fired,
+    /// The work before it is over, and failed.
+    Failed(Fault),
+}
+
 /// Why a backend does not work on a stream of the user's.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "every backend works on a host stream"))]
@@ -288,7 +299,9 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     fn record(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault>;
 
     /// Whether a recorded `event` has fired. An event that was never recorded must not be asked (invariant 5).
-    fn query(&self, event: &Event) -> Result<bool, Fault>;
+    ///
+    /// An error says nothing about the work: it may be going on.
+    fn query(&self, event: &Event) -> Result<Answer, Fault>;
 
     /// Makes `stream` wait for the latest record of `event`, on the device.
     fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault>;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::queue::{Driver, Inner, Op, Queued};
 use super::{
-    Backend, Copy, Direction, Event, Fault, HostEvent, HostQueue, Memory, Severity, Space, StreamHandle, Streams, host,
+    Answer, Backend, Copy, Direction, Event, Fault, HostEvent, HostQueue, Memory, Severity, Space, StreamHandle,
+    Streams, host,
 };
 use crate::batch::Name;
 use crate::sim::{Counters, FaultPoint, Pending, PendingStream};
@@ -248,7 +249,7 @@ impl Backend for SimBackend {
         Ok(())
     }
 
-    fn query(&self, event: &Event) -> Result<bool, Fault> {
+    fn query(&self, event: &Event) -> Result<Answer, Fault> {
         self.meet(FaultPoint::Query, "event query")?;
         let event = event.host()?;
         let unrecorded = u64::from(event.latest() == 0);
@@ -257,7 +258,7 @@ impl Backend for SimBackend {
             counters.queries += 1;
             counters.unrecorded_queries += unrecorded;
         }
-        event.query()
+        Ok(event.query())
     }
 
     fn wait(&self, stream: &StreamHandle, event: &Event) -> Result<(), Fault> {

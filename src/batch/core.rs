@@ -207,6 +207,15 @@ impl BatchCore {
         self.fail(error);
     }
 
+    /// Copies that are enqueued can't be followed to their end.
+    pub(crate) fn fail_queued(&self, error: Error) {
+        let _ = self.failure.set(error.clone());
+        for group in 0..self.groups.len() {
+            self.shift(group, GroupState::Queued, GroupState::Failed);
+        }
+        self.fail(error);
+    }
+
     /// Counts the operation as over, once, when it is.
     pub(crate) fn settle(&self) {
         if (self.is_whole() || self.failure.get().is_some()) && self.over.raise() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use builder::{DeviceBuilder, Overlap};
 use ndarray::IntoDimension;
-pub(crate) use shared::{Active, Flag, Shared, free_all};
+pub(crate) use shared::{Active, Asked, Flag, Shared, free_all};
 pub use stats::{PipelineStats, Stats};
 
 use crate::admission::{Decision, Grant, Pipeline, Ticket};

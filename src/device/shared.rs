@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::DeviceKind;
 use super::stats::Counters;
-use crate::admission::{Admission, Block, Pipeline};
-use crate::backend::{Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
+use crate::admission::{Admission, Block, MOST_OPERATIONS, Pipeline};
+use crate::backend::{Answer, Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
 use crate::memory::Owner;
@@ -56,6 +56,19 @@ pub(crate) struct Shared {
     sources: Mutex<Vec<Owner>>,
     lost: OnceLock<Fault>,
     forks: u64,
+}
+
+/// What is known of the work before an event.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// It is going on.
+    NotYet,
+    /// It is done.
+    Fired,
+    /// It is over, and failed.
+    Failed(Error),
+    /// Nothing: it may go on for ever, and what it touches must not be used again.
+    Unknown(Error),
 }
 
 /// The parts that the builder made.
@@ -235,12 +248,36 @@ impl Shared {
         self.backend.wait(stream, event).map_err(|fault| self.fault(fault))
     }
 
+    /// What `event` answers, now.
+    pub(crate) fn ask(&self, event: &Event) -> Asked {
+        match self.backend.query(event) {
+            Ok(Answer::NotYet) => Asked::NotYet,
+            Ok(Answer::Fired) => Asked::Fired,
+            Ok(Answer::Failed(fault)) => Asked::Failed(self.fault(fault)),
+            Err(fault) if fault.severity() == Severity::Later => Asked::NotYet,
+            Err(fault) => Asked::Unknown(self.fault(fault)),
+        }
+    }
+
     /// Whether `event` has fired, now.
     pub(crate) fn query(&self, event: &Event) -> Result<bool> {
-        match self.backend.query(event) {
-            Ok(fired) => Ok(fired),
-            Err(fault) if fault.severity() == Severity::Later => Ok(false),
-            Err(fault) => Err(self.fault(fault)),
+        match self.ask(event) {
+            Asked::NotYet => Ok(false),
+            Asked::Fired => Ok(true),
+            Asked::Failed(error) | Asked::Unknown(error) => Err(error),
+        }
+    }
+
+    /// Whether so many copies are pending that no more are enqueued: a driver would block who does (invariant 9).
+    pub(crate) fn has_many_copies(&self) -> bool {
+        self.copies.load(Ordering::Acquire) >= MOST_OPERATIONS
+    }
+
+    /// One copy fewer is pending: those that were held back for it go on.
+    pub(crate) fn copy_is_over(self: &Arc<Self>) {
+        if self.copies.fetch_sub(1, Ordering::AcqRel) >= MOST_OPERATIONS {
+            self.engine.kick();
+            self.pinned.serve_later(self);
         }
     }
 
@@ -268,14 +305,11 @@ impl Shared {
     }
 
     /// A block of which nobody knows when it is free is never used again; it stays counted.
+    ///
+    /// On a lost device it is leaked on purpose: copies may still be going on (invariant 6).
     pub(crate) fn quarantine(&self, block: Block) {
-        self.counters.quarantined.fetch_add(block.memory.bytes as u64, Ordering::Relaxed);
-        self.admission.quarantine(block);
-    }
-
-    /// What was submitted to a lost device is leaked on purpose: its copies may still be going on (invariant 6).
-    pub(crate) fn leak(&self, block: Block) {
-        self.counters.leaked.fetch_add(block.memory.bytes as u64, Ordering::Relaxed);
+        let counter = if self.is_lost() { &self.counters.leaked } else { &self.counters.quarantined };
+        counter.fetch_add(block.memory.bytes as u64, Ordering::Relaxed);
         self.admission.quarantine(block);
     }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admission::MOST_OPERATIONS;
 use crate::backend::{Event, StreamHandle};
 use crate::batch::BatchOwner;
-use crate::device::{Active, Shared};
+use crate::device::{Active, Asked, Shared};
 use crate::error::{Error, Result};
 use crate::memory::Owner;
 use crate::readback::ReadCore;
@@ -83,17 +82,34 @@ impl Entry {
         }
     }
 
-    /// Whether the event has fired.
-    pub(crate) fn ask(&self, device: &Shared) -> Result<bool> {
+    /// What the event answers.
+    pub(crate) fn ask(&self, device: &Shared) -> Asked {
         device.counters.polls.fetch_add(1, Ordering::Relaxed);
-        self.event().map_or(Ok(true), |event| device.query(event))
+        self.event().map_or(Asked::Fired, |event| device.ask(event))
+    }
+
+    /// The device lives and does not say whether it is done: what it may still touch is not used again.
+    ///
+    /// Its event goes nowhere: it may be what is at fault. What it read is followed by another one, once.
+    pub(crate) fn lose(self, device: &Arc<Shared>, error: Error) {
+        device.copy_is_over();
+        let _active = Active::new(device);
+        let error = unrecorded(error);
+        match self.done {
+            Done::Chunk(core, _) | Done::Group(core, _) => {
+                core.quarantined.raise();
+                core.fail_queued(error);
+                device.orphan(self.held);
+                drop_later(device, core);
+            }
+            Done::Orphan(_) => self.held.let_go(device, true),
+            Done::Read(core, _) => core.lose(error),
+        }
     }
 
     /// Lets go of what it held, marks what it stood for, and wakes who waits.
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
-        if device.copies.fetch_sub(1, Ordering::AcqRel) >= MOST_OPERATIONS {
-            device.engine.kick();
-        }
+        device.copy_is_over();
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.
         let _active = Active::new(device);
@@ -153,6 +169,6 @@ pub(crate) fn drop_later(device: &Shared, core: BatchOwner) {
 
 /// The error of a copy that could not be followed to its end.
 pub(crate) fn unrecorded(error: Error) -> Error {
-    tracing::warn!(%error, "an event could not be recorded: its block is quarantined");
+    tracing::warn!(%error, "a copy can't be followed to its end: its block is quarantined");
     error
 }

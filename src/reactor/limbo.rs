@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::admission::Block;
 use crate::backend::Event;
-use crate::device::Shared;
+use crate::device::{Asked, Shared};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -37,7 +37,7 @@ impl Limbo {
         let mut retired = Retired { block, events };
         match retired.ask(device) {
             Fate::Free => device.release(retired.block),
-            Fate::Unknown => device.leak(retired.block),
+            Fate::Unknown => device.quarantine(retired.block),
             Fate::Waits => {
                 device.begin();
                 self.count.fetch_add(1, Ordering::AcqRel);
@@ -66,7 +66,7 @@ impl Limbo {
                     continue;
                 }
                 Fate::Free => device.release(retired.block),
-                Fate::Unknown => device.leak(retired.block),
+                Fate::Unknown => device.quarantine(retired.block),
             }
             moved = true;
             self.count.fetch_sub(1, Ordering::AcqRel);
@@ -94,12 +94,11 @@ impl Retired {
             return Fate::Unknown;
         }
         while let Some(event) = self.events.last() {
-            match device.query(event) {
-                Ok(false) => return Fate::Waits,
-                Ok(true) => {}
-                // The work ended in an error of its own: the block is no longer touched.
-                Err(_) if !device.is_lost() => {}
-                Err(_) => return Fate::Unknown,
+            match device.ask(event) {
+                Asked::NotYet => return Fate::Waits,
+                // Also where the work ended in an error of its own, the block is no longer touched.
+                Asked::Fired | Asked::Failed(_) if !device.is_lost() => {}
+                Asked::Fired | Asked::Failed(_) | Asked::Unknown(_) => return Fate::Unknown,
             }
             if let Some(event) = self.events.pop() {
                 device.events.put(event);

@@ -24,7 +24,7 @@ use pace::{Pace, Polls, Wait};
 pub(crate) use waiters::{Key, Waiters, until};
 
 use crate::backend::os;
-use crate::device::Shared;
+use crate::device::{Asked, Shared};
 use crate::sync::{Condvar, Mutex, lock, spawn, wait, wait_for, yield_now};
 
 /// What was enqueued, on its way to the queues, and how to wake the thread.
@@ -257,13 +257,13 @@ impl Reactor {
 fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now: &mut Duration) -> bool {
     let mut moved = false;
     while let Some(entry) = entries.front_mut() {
-        let fired = entry.ask(device);
-        if matches!(fired, Ok(false)) {
+        let asked = entry.ask(device);
+        if matches!(asked, Asked::NotYet) {
             entry.asked = *now;
             break;
         }
         let Some(entry) = entries.pop_front() else { break };
-        if fired.is_ok() {
+        if matches!(asked, Asked::Fired) {
             if entry.bytes >= pace::TELLING {
                 *now = device.clock.now();
                 pace.learn(&entry, *now, device);
@@ -272,7 +272,11 @@ fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now
         }
         moved = true;
         pace.found_left |= entry.is_left_to_polls;
-        entry.complete(device, fired.map(drop));
+        match asked {
+            Asked::NotYet | Asked::Fired => entry.complete(device, Ok(())),
+            Asked::Unknown(error) if !device.is_lost() => entry.lose(device, error),
+            Asked::Failed(error) | Asked::Unknown(error) => entry.complete(device, Err(error)),
+        }
     }
     moved
 }

@@ -11,7 +11,7 @@ use crate::backend::{Copy, Direction, Event, StreamHandle};
 use crate::batch::{BatchOwner, Name};
 use crate::device::Shared;
 use crate::dtype::{Dtype, Element};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reactor::{Done, Entry, Held, Waiters, drop_later};
 use crate::staging::{PinnedBlock, Purpose, Taken};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -105,25 +105,32 @@ impl ReadCore {
             self.finish(Err(error));
             return true;
         }
+        if self.device.has_many_copies() {
+            return false;
+        }
         match self.device.pinned.try_take(&self.device, Purpose::Read, self.bytes) {
             Ok(Taken::Full) => return false,
-            Ok(Taken::Block(block)) => self.enqueue(block),
+            Ok(Taken::Block(block)) => {
+                self.device.copies.fetch_add(1, Ordering::AcqRel);
+                self.enqueue(Ok(block));
+            }
             Ok(Taken::Reserved(block)) => {
+                // Counted from now on: others ask how many there are before this one is enqueued.
+                self.device.copies.fetch_add(1, Ordering::AcqRel);
                 let this = self.clone();
-                self.device.engine.run(Box::new(move || match block.fill() {
-                    Ok(block) => this.enqueue(block),
-                    Err(error) => this.finish(Err(error)),
-                }));
+                self.device.engine.run(Box::new(move || this.enqueue(block.fill())));
             }
             Err(error) => self.finish(Err(error)),
         }
         true
     }
 
-    fn enqueue(self: &Arc<Self>, target: PinnedBlock) {
-        if let Err(error) = self.try_copy(target) {
+    fn enqueue(self: &Arc<Self>, target: Result<PinnedBlock>) {
+        if let Err(error) = target.and_then(|target| self.try_copy(target)) {
             self.finish(Err(error));
         }
+        // What was enqueued counts by itself now.
+        self.device.copy_is_over();
     }
 
     fn try_copy(self: &Arc<Self>, target: PinnedBlock) -> Result<()> {
@@ -212,7 +219,7 @@ impl ReadCore {
             target.leak();
         }
         match origin {
-            Origin::Block(block) if lost => self.device.leak(block),
+            Origin::Block(block) if lost => self.device.quarantine(block),
             // Where the read-back failed before its own copy, the one into the block may still be queued.
             Origin::Block(block) => self.device.limbo.retire(&self.device, block, after),
             Origin::Field(core, _) => drop_later(&self.device, core),
@@ -221,6 +228,13 @@ impl ReadCore {
         self.done.store(true, Ordering::Release);
         self.device.end();
         self.waiters.wake();
+    }
+
+    /// Its copy can't be followed to its end.
+    pub(crate) fn lose(&self, error: Error) {
+        let target = lock(&self.work).target.take();
+        self.leak(target);
+        self.finish(Err(error));
     }
 
     /// Keeps both ends for ever: nobody knows when the copy is done.
@@ -233,6 +247,7 @@ impl ReadCore {
             Origin::Block(block) => self.device.quarantine(block),
             Origin::Field(core, _) => {
                 core.quarantined.raise();
+                drop_later(&self.device, core);
             }
             Origin::Elsewhere => {}
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use super::lane::{Chunk, Lane, StagedBatch, Work};
 use super::{Ring, Segment, send};
-use crate::admission::{Block, MOST_OPERATIONS};
+use crate::admission::Block;
 use crate::backend::{Backend, Fault, Memory};
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Shared;
@@ -122,7 +122,7 @@ impl Engine {
     ///
     /// Answers whether it did; if so, with what came of it.
     pub(crate) fn try_inline(&self, core: &BatchOwner, batch: &HostBatch, plan: &Plan) -> Option<Result<()>> {
-        if core.device.copies.load(Ordering::Acquire) >= MOST_OPERATIONS {
+        if core.device.has_many_copies() {
             return None;
         }
         let _inside = core.device.backend.enter();
@@ -212,8 +212,13 @@ impl Engine {
 
     /// Ends the threads once the jobs are done, the last of them with `last`.
     pub(crate) fn stop(&self, last: LastJob) {
-        lock(&self.state).last = Some(last);
-        if self.threads == 0 {
+        let alone = {
+            let mut state = lock(&self.state);
+            state.last = Some(last);
+            state.alive == 0
+        };
+        if alone {
+            // Driven by hand, or no thread could be started.
             self.run_inline();
             self.finish();
         } else {

@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Ring, Segment};
-use crate::admission::{Grant, MOST_OPERATIONS};
+use crate::admission::Grant;
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
 use crate::error::Error;
 use crate::plan::{Plan, Way};
-use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, caught};
 
 /// A batch on its way through the threads.
@@ -193,7 +192,7 @@ impl Lane {
         match self.unsent.front() {
             None | Some(Unsent::Filling(_)) => false,
             Some(Unsent::Spoilt) => true,
-            Some(Unsent::Ready(batch, ..)) => batch.core.device.copies.load(Ordering::Acquire) < MOST_OPERATIONS,
+            Some(Unsent::Ready(batch, ..)) => !batch.core.device.has_many_copies(),
         }
     }
 

@@ -130,6 +130,14 @@ impl PinnedPool {
         lock(&self.state).reads.push_back(read);
     }
 
+    /// Has a staging thread let read-backs go on, if any wait.
+    pub(crate) fn serve_later(&self, device: &Arc<Shared>) {
+        if !lock(&self.state).reads.is_empty() {
+            let again = device.clone();
+            device.engine.run(Box::new(move || again.pinned.serve()));
+        }
+    }
+
     /// Lets read-backs go on for which there is memory now.
     pub(crate) fn serve(&self) {
         loop {

@@ -32,14 +32,24 @@ impl Place {
 
     /// Asks for room for a block of `bytes`, or for none if they are 0.
     pub(crate) fn poll(&mut self, bytes: usize, context: &Context<'_>) -> Poll<Result<Grant>> {
-        // At first without a place in the line and without the time of day: most batches need neither.
-        let at_once = if self.since.is_none() { self.ask(bytes, None) } else { None };
+        let at_once = if self.since.is_none() { self.ask_at_once(bytes) } else { None };
         let decided = at_once.or_else(|| self.ask(bytes, Some(context.waker())));
         let Some(decided) = decided.or_else(|| self.ask_again(bytes, context)) else { return Poll::Pending };
         if let Some(since) = self.since.take() {
             self.pipeline.waited(self.device.clock.now().saturating_sub(since));
         }
         Poll::Ready(decided)
+    }
+
+    /// Without a place in the line and without the time of day: most batches need neither.
+    ///
+    /// What limbo can give is looked for here, where no waker of this task is in the line: that would be woken from its
+    /// own poll (invariant 7). Later the reactor looks.
+    fn ask_at_once(&mut self, bytes: usize) -> Option<Result<Grant>> {
+        self.ask(bytes, None).or_else(|| {
+            let freed = self.device.limbo.reap(&self.device);
+            if freed { self.ask(bytes, None) } else { None }
+        })
     }
 
     fn ask(&mut self, bytes: usize, waker: Option<&Waker>) -> Option<Result<Grant>> {
@@ -56,15 +66,14 @@ impl Place {
         }
     }
 
-    /// The waker is in its place: looks whether something came free, or the device was lost, before that.
+    /// The waker is in its place: looks whether the device was lost before that.
     fn ask_again(&mut self, bytes: usize, context: &Context<'_>) -> Option<Result<Grant>> {
         if self.since.is_none() {
             self.since = Some(self.device.clock.now());
             // The reactor has a deadline to keep from now on.
             self.device.reactor.notify();
         }
-        let freed = self.device.limbo.reap(&self.device);
-        if freed || self.device.is_lost() { self.ask(bytes, Some(context.waker())) } else { None }
+        if self.device.is_lost() { self.ask(bytes, Some(context.waker())) } else { None }
     }
 
     fn leave(&mut self) {

@@ -1,11 +1,22 @@
 //! Errors of the driver: what means "ask again", what fails one operation, what is the end of the device (invariant 6).
 
+use std::sync::Arc;
+
 use futures::{FutureExt, StreamExt, stream};
 use inflight::sim::{FaultPoint, Simulator};
-use inflight::{BatchStreamExt, Error};
+use inflight::{BatchStreamExt, Error, HostArray};
 use tokio_test::{assert_pending, assert_ready, assert_ready_err, assert_ready_ok, task};
 
 use crate::bed::{by_hand, host_stream};
+
+/// A source that tells whether it is still kept.
+struct Source(Vec<u8>, #[expect(dead_code, reason = "counted")] Arc<()>);
+
+impl AsRef<[u8]> for Source {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 const FATAL: [i32; 17] = [214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 721, 999, 1234, -1];
 
@@ -249,4 +260,45 @@ fn records_that_fail_again_and_again_hang_nothing() {
         sim.complete_all();
         assert!(transfer.now_or_never().unwrap().is_ok() || n == 0, "batch {n}");
     }
+}
+
+#[test]
+fn an_event_that_can_not_be_asked_says_nothing_about_its_copy() {
+    let sim = by_hand(1 << 20);
+    let kept = Arc::new(());
+    let array = HostArray::from_owner::<u8>(Source(vec![7; 4096], kept.clone()), 4096).unwrap();
+    let registered = sim.device().register(array).now_or_never().unwrap().unwrap();
+    let mut transfer = task::spawn(sim.device().try_transfer(("x", registered)).unwrap());
+    assert_pending!(transfer.poll());
+    sim.inject(FaultPoint::Query, 1, 400);
+    let other = sim.device().try_transfer(("y", vec![1_u8; 100])).unwrap();
+    sim.complete_next();
+    assert!(transfer.is_woken());
+    let error = assert_ready!(transfer.poll()).unwrap_err();
+    assert!(matches!(error, Error::Driver { code: 400, .. }), "{error:?}");
+    drop(transfer);
+    // The copy was done, but who could know: its block is never used again, its source is kept until a later event fired.
+    let stats = sim.device().stats();
+    assert_eq!((stats.device_quarantined, stats.device_limit), (4096, (1 << 20) - 4096));
+    sim.complete_all();
+    drop(other);
+    assert_eq!(Arc::strong_count(&kept), 1, "an event behind the copy has fired");
+    assert!(sim.device().drain().now_or_never().unwrap().is_ok());
+}
+
+#[test]
+fn a_read_back_whose_event_can_not_be_asked_keeps_both_ends() {
+    let sim = by_hand(1 << 20);
+    let transfer = sim.device().try_transfer(("x", vec![7_u8; 4096])).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    let read = batch.field("x").unwrap().read_back::<u8>().unwrap();
+    sim.inject(FaultPoint::Query, 1, 400);
+    sim.complete_all();
+    let error = read.now_or_never().unwrap().unwrap_err();
+    assert!(matches!(error, Error::Driver { code: 400, .. }), "{error:?}");
+    drop(batch);
+    let stats = sim.device().stats();
+    assert_eq!((stats.device_quarantined, stats.leaked), (4096, 4096), "the block, and what it is read into");
+    assert_eq!(stats.device_used, 0);
 }

@@ -249,3 +249,19 @@ fn a_read_that_finds_no_memory_keeps_its_block_until_the_copy_into_it_is_done() 
     sim.complete_all();
     assert_eq!(sim.device().stats().device_used, 0);
 }
+
+#[test]
+fn invariant_09_no_more_reads_are_enqueued_than_a_driver_takes_without_blocking() {
+    let sim = by_hand(1 << 20);
+    let transfer = sim.device().try_transfer(("x", vec![7_u8; 100])).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    let reads: Vec<_> = (0..700).map(|_| batch.field("x").unwrap().read_back::<u8>().unwrap()).collect();
+    assert_eq!(sim.pending().len(), 256);
+    sim.complete_next();
+    assert_eq!(sim.pending().len(), 256, "as one is done the next goes");
+    sim.complete_all();
+    for read in reads {
+        assert_eq!(elements(&read.now_or_never().unwrap().unwrap()), [7; 100]);
+    }
+}

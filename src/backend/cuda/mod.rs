@@ -22,7 +22,7 @@ use self::hardware::Hardware;
 use self::memory::{DeviceMemory, HostMemory};
 pub(crate) use self::open::Unavailable;
 pub(crate) use self::stream::CudaQueue;
-use super::{Backend, Copy, Direction, Event, Fault, Inside, Memory, Refusal, Space, StreamHandle, Streams};
+use super::{Answer, Backend, Copy, Direction, Event, Fault, Inside, Memory, Refusal, Space, StreamHandle, Streams};
 use crate::batch::Name;
 
 /// A capture is going on where this was asked.
@@ -215,13 +215,13 @@ impl Backend for CudaBackend {
         unsafe { self.context.driver.event_record(event.raw(), queue.raw()) }
     }
 
-    fn query(&self, event: &Event) -> Result<bool, Fault> {
+    fn query(&self, event: &Event) -> Result<Answer, Fault> {
         let Event::Cuda(event) = event else { return Err(Fault::new(Fault::INVALID_HANDLE, "query")) };
         let _inside = self.context.enter()?;
         // SAFETY: the event lives.
         match unsafe { self.context.driver.event_query(event.raw()) } {
-            Ok(()) => Ok(true),
-            Err(fault) if fault.code == Fault::NOT_READY => Ok(false),
+            Ok(()) => Ok(Answer::Fired),
+            Err(fault) if fault.code == Fault::NOT_READY => Ok(Answer::NotYet),
             Err(fault) => Err(fault),
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{EAGER, THREAD, copy, finish, queue};
 use crate::backend::host::LinkModel;
 use crate::backend::queue::Driver;
-use crate::backend::{HostEvent, HostQueue};
+use crate::backend::{Answer, HostEvent, HostQueue};
 
 /// What a test waits for at most.
 const LONG: Duration = Duration::from_secs(20);
@@ -64,7 +64,7 @@ fn a_small_copy_into_an_idle_queue_is_done_at_once() {
     assert_eq!(src, dst);
     let event = Arc::new(HostEvent::default());
     queue.record(&event);
-    assert_eq!(event.query(), Ok(true));
+    assert_eq!(event.query(), Answer::Fired);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_small_copy_stays_behind_what_is_queued() {
     let into = copy(&src, &mut dst);
     queue.copy(into, Vec::new());
     queue.record(&event);
-    assert_eq!(event.query(), Ok(false));
+    assert_eq!(event.query(), Answer::NotYet);
     open.send(()).unwrap();
     event.block_until(1);
     assert_eq!(dst, src);
@@ -109,7 +109,7 @@ fn a_thread_that_begins_late_does_not_take_the_queue_from_a_caller() {
         for _ in 0..50 {
             std::thread::yield_now();
         }
-        assert_eq!(event.query(), Ok(false), "the caller is not done");
+        assert_eq!(event.query(), Answer::NotYet, "the caller is not done");
         queue.0.unclaim();
         event.block_until(1);
     }
@@ -149,7 +149,7 @@ fn a_stream_waits_for_an_event_of_another() {
         std::thread::yield_now();
     }
     assert!(!ran.load(Ordering::Acquire));
-    assert_eq!(done.query(), Ok(false));
+    assert_eq!(done.query(), Answer::NotYet);
     open.send(()).unwrap();
     done.block_until(1);
     assert!(ran.load(Ordering::Acquire));
@@ -168,7 +168,7 @@ fn a_wait_is_for_the_latest_record_at_its_call() {
     let second = gate(&ahead);
     ahead.record(&event);
     worked.recv_timeout(LONG).unwrap();
-    assert_eq!(event.query(), Ok(false), "the second record is still ahead");
+    assert_eq!(event.query(), Answer::NotYet, "the second record is still ahead");
     second.send(()).unwrap();
 }
 
@@ -223,7 +223,7 @@ fn invariant_12_dropping_the_handle_neither_waits_nor_drops_what_is_queued() {
     let event = Arc::new(HostEvent::default());
     queue.record(&event);
     drop(queue);
-    assert_eq!(event.query(), Ok(false), "the work goes on");
+    assert_eq!(event.query(), Answer::NotYet, "the work goes on");
     open.send(()).unwrap();
     event.block_until(1);
     ended.recv_timeout(LONG).unwrap();

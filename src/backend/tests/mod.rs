@@ -6,7 +6,7 @@ mod sim;
 use std::sync::Arc;
 
 use super::queue::Driver;
-use super::{Copy, Direction, HostEvent, HostQueue};
+use super::{Answer, Copy, Direction, HostEvent, HostQueue};
 
 const THREAD: Driver = Driver::Thread { link: None, eager: false };
 const EAGER: Driver = Driver::Thread { link: None, eager: true };
@@ -31,26 +31,26 @@ fn finish(queue: &HostQueue) {
 fn an_event_answers_for_its_latest_record_only() {
     let event = HostEvent::default();
     let first = event.record();
-    assert_eq!(event.query(), Ok(false));
+    assert_eq!(event.query(), Answer::NotYet);
     event.fire(first, 0);
-    assert_eq!(event.query(), Ok(true));
+    assert_eq!(event.query(), Answer::Fired);
 
     let second = event.record();
-    assert_eq!(event.query(), Ok(false), "recorded anew, it has not fired");
+    assert_eq!(event.query(), Answer::NotYet, "recorded anew, it has not fired");
     assert!(event.has_fired(first), "who waits for the earlier record goes on");
     event.fire(second, 0);
-    assert_eq!(event.query(), Ok(true));
+    assert_eq!(event.query(), Answer::Fired);
 }
 
 #[test]
 fn an_event_recorded_anew_forgets_the_failure_before() {
     let event = HostEvent::default();
     event.fire(event.record(), 2);
-    assert_eq!(event.query().map_err(|fault| fault.code), Err(2));
+    assert!(matches!(event.query(), Answer::Failed(fault) if fault.code == 2));
     let number = event.record();
-    assert_eq!(event.query(), Ok(false));
+    assert_eq!(event.query(), Answer::NotYet);
     event.fire(number, 0);
-    assert_eq!(event.query(), Ok(true));
+    assert_eq!(event.query(), Answer::Fired);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_late_failure_of_an_earlier_record_is_not_the_latest_ones() {
     let event = HostEvent::default();
     let (first, second) = (event.record(), event.record());
     event.fire(first, 2);
-    assert_eq!(event.query(), Ok(false));
+    assert_eq!(event.query(), Answer::NotYet);
     event.fire(second, 0);
-    assert_eq!(event.query(), Ok(true));
+    assert_eq!(event.query(), Answer::Fired);
 }

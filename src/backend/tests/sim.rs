@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{copy, queue};
 use crate::backend::sim::SimBackend;
-use crate::backend::{Backend, Direction, Event, Space, StreamHandle};
+use crate::backend::{Answer, Backend, Direction, Event, Space, StreamHandle};
 use crate::sim::{FaultPoint, PendingStream};
 
 /// A copy between arrays of a test, behind all that is on the copy stream.
@@ -22,7 +22,11 @@ fn recorded(sim: &SimBackend, stream: &StreamHandle) -> Event {
 }
 
 fn asked(sim: &SimBackend, event: &Event) -> Result<bool, i32> {
-    sim.query(event).map_err(|fault| fault.code)
+    match sim.query(event) {
+        Ok(Answer::NotYet) => Ok(false),
+        Ok(Answer::Fired) => Ok(true),
+        Ok(Answer::Failed(fault)) | Err(fault) => Err(fault.code),
+    }
 }
 
 fn ids(sim: &SimBackend) -> Vec<u64> {
