@@ -70,6 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn soak(options: &Options, tally: &Arc<Tally>) -> Result<Measured, Wrong> {
+    process::be_plain();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build()?;
     let bank = Bank::new(options.seed);
     let before = runtime.block_on(at_rest());

@@ -28,13 +28,27 @@ fn entries(folder: &str) -> usize {
     std::fs::read_dir(folder).map_or(0, Iterator::count)
 }
 
-/// Pages that are free within the allocator's arenas count as resident until it gives them back.
+/// Has the allocator give large blocks back to the system at once. Its arenas keep them otherwise, and resident memory
+/// tells nothing: glibc raises the size from which on it does so up to 32 MiB, unless it was set.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "asks the allocator")]
+pub(crate) fn be_plain() {
+    const LARGE: i32 = 64 << 10;
+    // SAFETY: sets a number.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
+}
+
+/// Has it give back the pages that are free within its arenas.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "asks the allocator")]
 fn trim() {
     // SAFETY: only gives back what is free.
     unsafe { libc::malloc_trim(0) };
 }
+
+/// There is nothing to ask.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) const fn be_plain() {}
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 const fn trim() {}

@@ -13,6 +13,8 @@ use super::work::Wrong;
 
 /// Two on each device.
 const TASKS: usize = 4;
+/// Memory that shrinks by less in a tenth of a second has been given back.
+const STEADY: u64 = 1 << 20;
 
 /// Runs rounds until `end`; what the process held after each.
 pub(crate) async fn run(sites: &[Site; 2], seed: u64, time: Duration) -> Result<Vec<Held>, Wrong> {
@@ -59,26 +61,26 @@ async fn epochs(site: Site, task: usize, seed: u64, until: Instant) -> Result<()
     Ok(())
 }
 
-/// What the process holds once the streams' threads have ended: as many threads and files as after the first round.
+/// What the process holds once blocks are given back and streams' threads have ended: as many threads and files as after
+/// the first round.
 async fn quiet_now(first: Option<&Held>) -> Result<Held, Wrong> {
     let begun = Instant::now();
+    let mut last = Held::trimmed();
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let held = Held::trimmed();
-        let Some(first) = first else {
-            // Nothing to compare with: give them time to end.
-            if begun.elapsed() < Duration::from_secs(1) {
-                continue;
-            }
-            return Ok(held);
+        let is_settled = held.resident + STEADY >= last.resident;
+        let (is_as_first, patience) = match first {
+            Some(first) => ((held.threads, held.files) == (first.threads, first.files), Duration::from_secs(10)),
+            // Nothing to compare with: they get time to end.
+            None => (begun.elapsed() > Duration::from_secs(1), Duration::from_secs(20)),
         };
-        if (held.threads, held.files) == (first.threads, first.files) {
+        if is_settled && is_as_first {
             return Ok(held);
         }
-        if begun.elapsed() > Duration::from_secs(10) {
-            return Err(
-                format!("threads or files are not what they were after the first round: {held:?}, {first:?}").into()
-            );
+        if begun.elapsed() > patience {
+            return Err(format!("threads or files are not as after the first round: {held:?}, {first:?}").into());
         }
+        last = held;
     }
 }

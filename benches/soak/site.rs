@@ -9,8 +9,8 @@ use super::bank::Bank;
 use super::options::{Plant, Which};
 use super::tally::Tally;
 
-/// Small enough that pipelines wait for it.
-const MEMORY_BYTES: usize = 512 << 20;
+/// Three of the largest batches, so that pipelines wait.
+const MEMORY_BYTES: usize = 224 << 20;
 /// One page-locked array for each of the two tasks, and a few that are on their way.
 const PINNED_BYTES: usize = 256 << 20;
 /// Room for all that two tasks read back at once: two that each hold a part of what both need would wait for ever.
