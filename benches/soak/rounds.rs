@@ -16,11 +16,19 @@ const TASKS: usize = 4;
 /// Memory that shrinks by less in a tenth of a second has been given back.
 const STEADY: u64 = 1 << 20;
 
-/// Runs rounds until `end`; what the process held after each.
-pub(crate) async fn run(sites: &[Site; 2], seed: u64, time: Duration) -> Result<Vec<Held>, Wrong> {
+/// What there is when a round is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiet {
+    pub(crate) held: Held,
+    /// Events that the devices have made so far.
+    pub(crate) events: u64,
+}
+
+/// Runs rounds for that long; what there was after each.
+pub(crate) async fn run(sites: &[Site; 2], seed: u64, time: Duration) -> Result<Vec<Quiet>, Wrong> {
     let end = Instant::now() + time;
     let length = (time / 24).clamp(Duration::from_secs(1), Duration::from_secs(30));
-    let mut quiet: Vec<Held> = Vec::new();
+    let mut quiet: Vec<Quiet> = Vec::new();
     while Instant::now() < end {
         let until = end.min(Instant::now() + length);
         let place = quiet.len() as u64;
@@ -34,7 +42,8 @@ pub(crate) async fn run(sites: &[Site; 2], seed: u64, time: Duration) -> Result<
             site.settle().await?;
             site.device.trim();
         }
-        quiet.push(quiet_now(quiet.first()).await?);
+        let held = quiet_now(quiet.first().map(|first| first.held)).await?;
+        quiet.push(Quiet { held, events: sites.iter().map(|site| site.device.stats().events_made).sum() });
     }
     Ok(quiet)
 }
@@ -63,7 +72,7 @@ async fn epochs(site: Site, task: usize, seed: u64, until: Instant) -> Result<()
 
 /// What the process holds once blocks are given back and streams' threads have ended: as many threads and files as after
 /// the first round.
-async fn quiet_now(first: Option<&Held>) -> Result<Held, Wrong> {
+async fn quiet_now(first: Option<Held>) -> Result<Held, Wrong> {
     let begun = Instant::now();
     let mut last = Held::trimmed();
     loop {

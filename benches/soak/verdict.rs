@@ -1,6 +1,7 @@
 //! What a run came to: what must hold, and the line that says so.
 
 use super::process::Held;
+use super::rounds::Quiet;
 use super::site::Site;
 use super::tally::Tally;
 
@@ -17,24 +18,24 @@ pub(crate) struct Measured {
     pub(crate) waits: u64,
     pub(crate) before: Held,
     /// After each round.
-    pub(crate) quiet: Vec<Held>,
+    pub(crate) quiet: Vec<Quiet>,
     /// While it worked.
     pub(crate) busy: Vec<Held>,
     pub(crate) after: Held,
     pub(crate) is_host: bool,
 }
 
-/// Resident memory of the first and the last quarter after the first tenth, medians.
-fn quarters(samples: &[Held]) -> Option<(u64, u64)> {
+/// The first and the last quarter after the first tenth, medians.
+fn quarters(samples: &[u64]) -> Option<(u64, u64)> {
     let warm = samples.get(samples.len().div_ceil(10)..)?;
     let quarter = warm.len().div_ceil(4);
     Some((median(warm.get(..quarter)?)?, median(warm.get(warm.len() - quarter..)?)?))
 }
 
-fn median(samples: &[Held]) -> Option<u64> {
-    let mut resident: Vec<_> = samples.iter().map(|held| held.resident).collect();
-    resident.sort_unstable();
-    resident.get(resident.len() / 2).copied()
+fn median(samples: &[u64]) -> Option<u64> {
+    let mut samples = samples.to_vec();
+    samples.sort_unstable();
+    samples.get(samples.len() / 2).copied()
 }
 
 /// How often pipelines waited for memory.
@@ -44,6 +45,18 @@ pub(crate) fn waits(sites: &[Site; 2]) -> u64 {
 }
 
 impl Measured {
+    fn at_rest(&self) -> Option<(u64, u64)> {
+        quarters(&self.quiet.iter().map(|quiet| quiet.held.resident).collect::<Vec<_>>())
+    }
+
+    fn at_work(&self) -> Option<(u64, u64)> {
+        quarters(&self.busy.iter().map(|held| held.resident).collect::<Vec<_>>())
+    }
+
+    fn events(&self) -> Option<(u64, u64)> {
+        quarters(&self.quiet.iter().map(|quiet| quiet.events).collect::<Vec<_>>())
+    }
+
     /// What is wrong, a sentence each.
     pub(crate) fn wrong(&self, tally: &Tally) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -59,7 +72,7 @@ impl Measured {
             expect(tally.cancelled() > 0, "nothing was cancelled".to_owned());
             expect(self.waits > 0, "no pipeline ever waited for memory: no back-pressure".to_owned());
         }
-        if let Some((first, last)) = quarters(&self.quiet) {
+        if let Some((first, last)) = self.at_rest() {
             let text = format!("resident memory grew from {} to {} MiB", first >> 20, last >> 20);
             expect(last <= first + GROWTH, text);
         }
@@ -83,11 +96,12 @@ impl Measured {
         let mebibytes = |quarters: Option<(u64, u64)>| {
             quarters.map_or("unknown".to_owned(), |(first, last)| format!("{}/{} MiB", first >> 20, last >> 20))
         };
+        let events = self.events().unwrap_or_default();
         format!(
             "soak: {:.1} min, {}, 4 tasks, {} epochs, {} batches verified ({:.1} GB), {} written to, {} cancelled \
              (transfers {}, admissions {}, uses {}, streams {}, tasks {}), {} source errors ({} seen, {} lost with their \
              streams), {} waits for memory, rss first/last quarter {} at rest and {} at work, rss before/after {}/{} MiB, \
-             threads {} before, {} at rest, {} after",
+             threads {} before, {} at rest, {} after, events made first/last quarter {}/{}",
             self.minutes,
             self.devices,
             tally.epochs.now(),
@@ -104,13 +118,15 @@ impl Measured {
             tally.seen.now(),
             tally.lost.now(),
             self.waits,
-            mebibytes(quarters(&self.quiet)),
-            mebibytes(quarters(&self.busy)),
+            mebibytes(self.at_rest()),
+            mebibytes(self.at_work()),
             self.before.resident >> 20,
             self.after.resident >> 20,
             self.before.threads,
-            self.quiet.last().map_or(0, |held| held.threads),
+            self.quiet.last().map_or(0, |quiet| quiet.held.threads),
             self.after.threads,
+            events.0,
+            events.1,
         )
     }
 }

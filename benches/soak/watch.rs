@@ -80,14 +80,15 @@ fn sample(sites: &[Site; 2], held: Held) -> String {
 fn brief(stats: &Stats) -> String {
     let mebibytes = |bytes: usize| bytes >> 20;
     format!(
-        "used {} idle {} pinned {}+{}+{} MiB, limbo {}, operations {}",
+        "used {} idle {} pinned {}+{}+{} MiB, limbo {}, operations {}, events {}",
         mebibytes(stats.device_used),
         mebibytes(stats.device_idle),
         mebibytes(stats.pinned_used),
         mebibytes(stats.readback_used),
         mebibytes(stats.pinned_idle),
         stats.limbo_blocks,
-        stats.operations
+        stats.operations,
+        stats.events_made
     )
 }
 
