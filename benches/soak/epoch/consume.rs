@@ -79,7 +79,7 @@ impl Epoch {
             Err(error) => self.expect_error(number, &error)?,
             Ok(Some(batch)) => {
                 let parcel = self.parcel(number, batch.meta::<Arc<Parcel>>())?;
-                if self.site.plant == Some(Plant::Leak) && random.random_bool(0.01) {
+                if self.site.plant == Some(Plant::Leak) && random.random_bool(0.05) {
                     Box::leak(Box::new(batch.clone()));
                 }
                 let arrived = Arrived { site: &self.site, compute, batch, parcel };

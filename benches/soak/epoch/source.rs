@@ -37,10 +37,10 @@ impl Epoch {
             self.counts.raised.one();
             return Err(Raised::OnPurpose(number));
         }
-        if self.site.plant == Some(Plant::Error) && random.random_bool(0.002) {
+        if self.site.plant == Some(Plant::Error) && random.random_bool(0.02) {
             return Err(Raised::OnPurpose(number));
         }
-        let is_spoiled = self.site.plant == Some(Plant::Byte) && random.random_bool(0.02);
+        let is_spoiled = self.site.plant == Some(Plant::Byte) && random.random_bool(0.2);
         Ok(Parcel::random(self.seed, number).make(&self.site, is_spoiled).await?)
     }
 }
