@@ -36,6 +36,8 @@ pub struct Stats {
     pub device_allocations: u64,
     /// Bytes leaked on purpose when the device was lost.
     pub leaked: u64,
+    /// Events made so far. Those that are done are used again: under an even load this stays where it is.
+    pub events_made: u64,
     /// Blocks in limbo: their owners are gone, their work is not done.
     pub limbo_blocks: usize,
     /// Bytes in limbo.
@@ -215,6 +217,7 @@ pub(crate) fn snapshot(device: &Shared) -> Stats {
         device_quarantined: counters.quarantined.load(Relaxed),
         device_allocations: counters.allocations.load(Relaxed),
         leaked: counters.leaked.load(Relaxed),
+        events_made: device.events.made(),
         limbo_blocks: device.limbo.count(),
         limbo_bytes: device.limbo.bytes(),
         operations: memory.operations,

@@ -154,11 +154,7 @@ impl ReadCore {
         let enqueued = unsafe { device.backend.copy(stream, copy, std::slice::from_ref(&self.name)) };
         enqueued.map_err(|fault| device.fault(fault))?;
         device.counters.read.fetch_add(self.bytes as u64, Ordering::Relaxed);
-        self.follow(target, stream)?;
-        // The copy comes after them, and has an event of its own.
-        let after = std::mem::take(&mut lock(&self.work).after);
-        after.into_iter().for_each(|event| device.events.put(event));
-        Ok(())
+        self.follow(target, stream)
     }
 
     /// Records behind an enqueued copy into `target`, and lets the reactor follow it.
@@ -198,8 +194,9 @@ impl ReadCore {
     /// Marks it and wakes who waits.
     pub(crate) fn finish(&self, result: Result<()>) {
         let lost = self.device.is_lost();
+        let is_copied = result.is_ok();
         self.close_use(&self.device.read_stream, false);
-        let (origin, target, after) = {
+        let (origin, target, mut after) = {
             let mut work = lock(&self.work);
             let result = match (&work.origin, result) {
                 // Work that writes to the batch has failed: what was read is not what was meant.
@@ -208,13 +205,16 @@ impl ReadCore {
             };
             let target = if result.is_err() { work.target.take() } else { None };
             let origin = std::mem::replace(&mut work.origin, Origin::Elsewhere);
-            let after =
-                if matches!(origin, Origin::Block(_)) { std::mem::take(&mut work.after) } else { SmallVec::new() };
             if work.result.is_none() {
                 work.result = Some(result);
             }
-            (origin, target, after)
+            (origin, target, std::mem::take(&mut work.after))
         };
+        if is_copied {
+            // The copy came after them. Not before it is done: on a stream that is quicker another record of such an event
+            // would fire, and the read stream would take it for the one that it waits for (invariant 5).
+            after.drain(..).for_each(|event| self.device.events.put(event));
+        }
         if let (Some(target), true) = (target, lost) {
             target.leak();
         }
@@ -283,14 +283,5 @@ impl ReadCore {
             Bool => bool, U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64,
             F16 => half::f16, Bf16 => half::bf16, F32 => f32, F64 => f64
         ))
-    }
-}
-
-impl Drop for ReadCore {
-    fn drop(&mut self) {
-        let after = std::mem::take(&mut self.work.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).after);
-        for event in after {
-            self.device.events.put(event);
-        }
     }
 }

@@ -265,3 +265,32 @@ fn invariant_09_no_more_reads_are_enqueued_than_a_driver_takes_without_blocking(
         assert_eq!(elements(&read.now_or_never().unwrap().unwrap()), [7; 100]);
     }
 }
+
+#[test]
+fn invariant_05_a_read_waits_for_what_was_written_whatever_becomes_of_other_events() {
+    let sim = by_hand(16 << 20);
+    let stream = host_stream(sim.device());
+    let transfer = sim.device().try_transfer(("x", pattern(1, 100_000))).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    let mut lease = batch.on(&stream).unwrap();
+    drop(lease.run_mut(|fields| {
+        fields.view_mut::<u8>("x")?.mapv_inplace(|x| !x);
+        Ok(())
+    }));
+    let read = loop {
+        match lease.read_back::<u8>("x") {
+            Ok(read) => break read,
+            Err(Error::Busy { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    // An event that came back to the pool too early would be this one's, and would fire before the work is done.
+    let other = sim.device().try_transfer(("x", pattern(2, 4096))).unwrap();
+    while sim.complete_on(PendingStream::Copy) {}
+    assert!(other.now_or_never().is_some(), "the other batch has arrived");
+    assert!(!sim.complete_on(PendingStream::Read), "the copy home comes after the work, which is not done");
+    sim.complete_all();
+    let written: Vec<u8> = pattern(1, 100_000).iter().map(|x| !x).collect();
+    assert_eq!(elements(&read.now_or_never().unwrap().unwrap()), written);
+}
