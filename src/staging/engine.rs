@@ -47,6 +47,8 @@ struct State {
     served: u64,
     jobs: VecDeque<Job>,
     last: Option<LastJob>,
+    /// Batches that are through, to be dropped where no lock is held: the user's values are in them.
+    spent: Vec<Arc<StagedBatch>>,
     idle: usize,
     alive: usize,
     /// For devices driven by hand: a thread is running the work, and whether lanes stand still.
@@ -66,6 +68,7 @@ enum Task {
     Work(u64, Work),
     Send(u64),
     Abandon(Vec<Arc<StagedBatch>>),
+    Drop(Vec<Arc<StagedBatch>>),
 }
 
 impl Engine {
@@ -77,6 +80,7 @@ impl Engine {
             served: 0,
             jobs: VecDeque::new(),
             last: None,
+            spent: Vec::new(),
             idle: 0,
             alive: threads,
             running: false,
@@ -151,13 +155,15 @@ impl Engine {
     /// would add batches as fast as woken threads take them away.
     fn help(&self, pipeline: u64) -> bool {
         for _ in 0..HELPED {
+            let mut spent = Vec::new();
             let work = {
                 let mut state = lock(&self.state);
                 let State { ring, lanes, held, .. } = &mut *state;
                 let freed = self.freed.load(Ordering::SeqCst);
                 let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
-                lane.and_then(|lane| lane.next(ring, self.chunk_bytes, freed))
+                lane.and_then(|lane| lane.next(ring, self.chunk_bytes, freed, &mut spent))
             };
+            drop(spent);
             match work {
                 Some(work) => self.perform(Task::Work(pipeline, work)),
                 None => break,
@@ -293,10 +299,17 @@ impl Engine {
         if let Some(job) = state.jobs.pop_front() {
             return Some(Task::Job(job));
         }
-        if state.held {
-            return None;
+        if !state.held
+            && let Some(task) = self.next_of_lanes(state)
+        {
+            return Some(task);
         }
-        let State { ring, lanes, served, .. } = &mut **state;
+        let spent = std::mem::take(&mut state.spent);
+        (!spent.is_empty()).then_some(Task::Drop(spent))
+    }
+
+    fn next_of_lanes(&self, state: &mut State) -> Option<Task> {
+        let State { ring, lanes, served, spent, .. } = state;
         if lanes.is_empty() {
             return None;
         }
@@ -310,7 +323,7 @@ impl Engine {
             if lane.begin_to_send() {
                 return Some(Task::Send(id));
             }
-            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::SeqCst)) {
+            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::SeqCst), spent) {
                 *served = id;
                 return Some(Task::Work(id, work));
             }
@@ -327,17 +340,14 @@ impl Engine {
 
     fn perform(&self, task: Task) {
         match task {
-            Task::Job(job) => {
-                if let Err(payload) = catch_unwind(AssertUnwindSafe(job)) {
-                    tracing::error!(error = %Error::panicked("a drop on a staging thread", &*payload), "caught a panic");
-                }
-            }
+            Task::Job(job) => caught(job),
             Task::Work(lane, Work::Allocate(batch)) => self.allocate(lane, &batch),
             Task::Work(lane, Work::Gather { batch, chunk, number, place }) => {
                 self.gather(lane, batch, chunk, number, place);
             }
             Task::Send(lane) => self.send(lane),
             Task::Abandon(batches) => batches.into_iter().for_each(abandon),
+            Task::Drop(batches) => batches.into_iter().for_each(drop_caught),
         }
     }
 
@@ -386,9 +396,10 @@ impl Engine {
         }
         let spoilt = {
             let mut state = lock(&self.state);
-            let spoilt = state.lanes.get_mut(&lane_id).and_then(|lane| lane.filled(number, staged, chunk, ok));
+            let State { ring, lanes, spent, .. } = &mut *state;
+            let spoilt = lanes.get_mut(&lane_id).and_then(|lane| lane.filled(number, staged, chunk, ok, spent));
             if let Some(segment) = &spoilt {
-                state.ring.release(segment);
+                ring.release(segment);
             }
             spoilt.is_some()
         };
@@ -420,6 +431,17 @@ impl Engine {
             }
         }
     }
+}
+
+/// Runs what may drop values of the user's.
+fn caught(job: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(job)) {
+        tracing::error!(error = %Error::panicked("a drop on a staging thread", &*payload), "caught a panic");
+    }
+}
+
+fn drop_caught(batch: Arc<StagedBatch>) {
+    caught(|| drop(batch));
 }
 
 /// Whether blocks are in use, beside the `bytes` asked for, that may come back.

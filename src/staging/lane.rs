@@ -98,8 +98,14 @@ impl Lane {
 
     /// The next piece of work, if there is one and the ring has room for it.
     ///
-    /// `freed` counts the blocks that came free so far.
-    pub(super) fn next(&mut self, ring: &mut Ring, chunk_bytes: usize, freed: u64) -> Option<Work> {
+    /// `freed` counts the blocks that came free so far. Batches that are through go to `spent`: the caller holds a lock.
+    pub(super) fn next(
+        &mut self,
+        ring: &mut Ring,
+        chunk_bytes: usize,
+        freed: u64,
+        spent: &mut Vec<Arc<StagedBatch>>,
+    ) -> Option<Work> {
         loop {
             let batch = self.waiting.front()?.clone();
             if !batch.core.has_block() && batch.core.failure().is_none() {
@@ -115,7 +121,7 @@ impl Lane {
             };
             let Some(chunk) = chunk.filter(|_| batch.core.failure().is_none()) else {
                 self.cursor = None;
-                self.waiting.pop_front();
+                spent.extend(self.waiting.pop_front());
                 continue;
             };
             if batch.plan.parts[chunk.part].way == Way::Direct {
@@ -147,11 +153,19 @@ impl Lane {
     }
 
     /// A chunk is filled. If its batch failed meanwhile, the segment comes back.
-    pub(super) fn filled(&mut self, number: u64, batch: Arc<StagedBatch>, chunk: Chunk, ok: bool) -> Option<Segment> {
+    pub(super) fn filled(
+        &mut self,
+        number: u64,
+        batch: Arc<StagedBatch>,
+        chunk: Chunk,
+        ok: bool,
+        spent: &mut Vec<Arc<StagedBatch>>,
+    ) -> Option<Segment> {
         let place = usize::try_from(number - self.first).unwrap_or(usize::MAX);
         let unsent = self.unsent.get_mut(place)?;
         let Unsent::Filling(segment) = std::mem::replace(unsent, Unsent::Spoilt) else { return None };
         if !ok {
+            spent.push(batch);
             return Some(segment);
         }
         *unsent = Unsent::Ready(batch, chunk, Some(segment));
