@@ -11,7 +11,6 @@ use super::{Ring, Segment, send};
 use crate::admission::{Block, MOST_OPERATIONS};
 use crate::backend::{Backend, Fault, Memory};
 use crate::batch::{BatchOwner, HostBatch};
-use crate::device::Shared;
 use crate::error::{Error, Result};
 use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
@@ -204,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// Device memory came free: a batch whose block could not be allocated tries again.
+    /// Device memory came free, or never will: a batch whose block could not be allocated tries again.
     pub(crate) fn memory_came_free(&self) {
         self.freed.fetch_add(1, Ordering::SeqCst);
         if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
@@ -361,7 +360,7 @@ impl Engine {
                 staged.core.set_block(Block { memory, pipeline: grant.pipeline });
                 None
             }
-            Err(fault) if fault.code == Fault::OUT_OF_MEMORY && others_hold(device, grant.bytes) => Some(grant),
+            Err(fault) if fault.code == Fault::OUT_OF_MEMORY && device.admission.has_blocks() => Some(grant),
             Err(fault) => {
                 device.admission.cancel(grant.pipeline, grant.bytes);
                 let error = out_of_memory(device, fault, grant.bytes);
@@ -442,11 +441,6 @@ fn caught(job: impl FnOnce()) {
 
 fn drop_caught(batch: Arc<StagedBatch>) {
     caught(|| drop(batch));
-}
-
-/// Whether blocks are in use, beside the `bytes` asked for, that may come back.
-fn others_hold(device: &Shared, bytes: usize) -> bool {
-    device.admission.bytes().used > bytes
 }
 
 /// Resolves a batch of a lost device; what of it was not enqueued goes back to its owner.

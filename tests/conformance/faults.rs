@@ -250,3 +250,44 @@ fn records_that_fail_again_and_again_hang_nothing() {
         assert!(transfer.now_or_never().unwrap().is_ok() || n == 0, "batch {n}");
     }
 }
+
+#[test]
+fn out_of_memory_does_not_wait_for_memory_that_is_only_promised() {
+    let sim = by_hand(1 << 20);
+    sim.hold_staging(true);
+    let mut both: Vec<_> =
+        (0..2_u8).map(|n| task::spawn(sim.device().try_transfer(("x", vec![n; 4096])).unwrap())).collect();
+    both.iter_mut().for_each(|transfer| assert_pending!(transfer.poll()));
+    for nth in 1..=4 {
+        sim.inject(FaultPoint::Allocate, nth, 2);
+    }
+    sim.hold_staging(false);
+    for transfer in &mut both {
+        let error = assert_ready_err!(transfer.poll());
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        assert_eq!(error.take_batch().unwrap().bytes(), 4096);
+    }
+    assert_eq!(sim.device().stats().device_used, 0);
+}
+
+#[test]
+fn out_of_memory_does_not_wait_for_a_block_that_is_never_used_again() {
+    let sim = by_hand(1 << 20);
+    let stream = host_stream(sim.device());
+    let first = sim.device().try_transfer(("x", vec![1_u8; 4096])).unwrap();
+    sim.complete_all();
+    let batch = first.now_or_never().unwrap().unwrap();
+    sim.inject(FaultPoint::Allocate, 1, 2);
+    sim.inject(FaultPoint::Allocate, 2, 2);
+    let mut waits = task::spawn(sim.device().try_transfer(("x", vec![2_u8; 8192])).unwrap());
+    assert_pending!(waits.poll());
+    let lease = batch.on(&stream).unwrap();
+    lease.view::<u8>("x").unwrap();
+    sim.inject(FaultPoint::Record, 1, 400);
+    assert!(lease.end().is_err());
+    drop(batch);
+    assert_eq!(sim.device().stats().device_quarantined, 4096);
+    sim.complete_all();
+    assert!(waits.is_woken());
+    assert_ready_ok!(waits.poll());
+}
