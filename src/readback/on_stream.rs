@@ -125,7 +125,7 @@ pub(crate) fn read(
     match room {
         Room::Nothing => {
             let core = ReadCore::new(device, layout, name, Origin::Elsewhere, smallvec![]);
-            core.start();
+            ReadCore::start(smallvec![core.clone()]);
             Ok(core)
         }
         Room::Slot(slot) => {
@@ -152,7 +152,7 @@ pub(crate) fn read(
                 }
             };
             let core = ReadCore::new(device, layout, name, Origin::Block(block), smallvec![event]);
-            core.start();
+            ReadCore::start(smallvec![core.clone()]);
             Ok(core)
         }
     }
