@@ -25,7 +25,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) enum Done {
     /// A chunk of a group, not its last.
-    Chunk(BatchOwner, Event),
+    Chunk(BatchOwner, usize, Event),
     /// The last chunk of a group; the event is the group's.
     Group(BatchOwner, usize),
     /// What a copy without an event read; this one is recorded behind it.
@@ -78,7 +78,7 @@ impl Entry {
 
     fn event(&self) -> Option<&Event> {
         match &self.done {
-            Done::Chunk(_, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
+            Done::Chunk(_, _, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
             Done::Group(core, group) => core.event(*group),
         }
     }
@@ -99,10 +99,10 @@ impl Entry {
         let _active = Active::new(device);
         self.held.let_go(device, lost);
         match self.done {
-            Done::Chunk(core, event) => {
+            Done::Chunk(core, group, event) => {
                 device.events.put(event);
                 if let Err(error) = result {
-                    core.fail(error);
+                    core.fail_group(group, error);
                 }
                 drop_later(device, core);
             }
