@@ -214,10 +214,10 @@ impl Admission {
         lock(&self.state).promised -= bytes;
     }
 
-    /// Whether there are blocks in use or being freed: memory may come back.
-    pub(crate) fn has_blocks(&self) -> bool {
+    /// Bytes of blocks that are in use or being freed: they may come back.
+    pub(crate) fn blocks(&self) -> usize {
         let state = lock(&self.state);
-        state.used > state.promised || state.dying > 0
+        state.used - state.promised + state.dying
     }
 
     /// Blocks that were given up to make room, to be freed: say [`freed`](Self::freed) then.

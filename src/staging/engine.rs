@@ -360,7 +360,7 @@ impl Engine {
                 staged.core.set_block(Block { memory, pipeline: grant.pipeline });
                 None
             }
-            Err(fault) if fault.code == Fault::OUT_OF_MEMORY && device.admission.has_blocks() => Some(grant),
+            Err(fault) if fault.code == Fault::OUT_OF_MEMORY && device.admission.blocks() > self.stuck() => Some(grant),
             Err(fault) => {
                 device.admission.cancel(grant.pipeline, grant.bytes);
                 let error = out_of_memory(device, fault, grant.bytes);
@@ -378,6 +378,11 @@ impl Engine {
         if !starves || self.freed.load(Ordering::SeqCst) != freed {
             self.kick();
         }
+    }
+
+    /// Bytes of blocks that can't come back before somebody has got one: those of batches behind such a one.
+    fn stuck(&self) -> usize {
+        lock(&self.state).lanes.values().map(Lane::stuck).sum()
     }
 
     fn gather(&self, lane_id: u64, staged: Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize) {

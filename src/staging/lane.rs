@@ -8,6 +8,7 @@ use super::{Ring, Segment};
 use crate::admission::{Grant, MOST_OPERATIONS};
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
+use crate::memory::blocks::class_of;
 use crate::plan::{Plan, Way};
 use crate::sync::Mutex;
 
@@ -135,6 +136,19 @@ impl Lane {
             self.unsent.push_back(Unsent::Filling(segment));
             return Some(Work::Gather { batch, chunk, number, place });
         }
+    }
+
+    /// Bytes of blocks whose batches wait for the first one to get its block.
+    pub(super) fn stuck(&self) -> usize {
+        if self.block == BlockState::Nobody {
+            return 0;
+        }
+        self.waiting
+            .iter()
+            .skip(1)
+            .filter(|batch| batch.core.has_block())
+            .filter_map(|batch| class_of(batch.plan.bytes))
+            .sum()
     }
 
     /// The first batch has its block, or has failed.

@@ -291,3 +291,22 @@ fn out_of_memory_does_not_wait_for_a_block_that_is_never_used_again() {
     assert!(waits.is_woken());
     assert_ready_ok!(waits.poll());
 }
+
+#[test]
+fn out_of_memory_does_not_wait_for_a_block_of_a_batch_behind() {
+    let sim = by_hand(1 << 20);
+    let first = sim.device().try_transfer(("x", vec![0_u8; 4096])).unwrap();
+    sim.complete_all();
+    sim.hold_staging(true);
+    let mut none = task::spawn(sim.device().try_transfer(("x", vec![1_u8; 8192])).unwrap());
+    drop(first);
+    let mut behind = task::spawn(sim.device().try_transfer(("x", vec![2_u8; 4096])).unwrap());
+    assert_pending!(none.poll());
+    assert_pending!(behind.poll());
+    sim.inject(FaultPoint::Allocate, 1, 2);
+    sim.inject(FaultPoint::Allocate, 2, 2);
+    sim.hold_staging(false);
+    assert!(matches!(assert_ready_err!(none.poll()), Error::OutOfMemory { .. }));
+    sim.complete_all();
+    assert_ready_ok!(behind.poll());
+}
