@@ -8,7 +8,9 @@
 mod check;
 mod finish;
 mod judge;
+mod pipes;
 mod plain;
+mod sends;
 mod source;
 mod steps;
 mod uses;

@@ -1,44 +1,16 @@
 //! [`World`]: a simulated device with its pipelines and users; it takes steps, and tells the plain model of them.
 
 use std::any::Any;
-use std::pin::Pin;
-use std::task::Poll;
 
-use futures::{FutureExt, Stream};
 use inflight::sim::{FaultPoint, Pending, PendingStream, Simulator};
-use inflight::{
-    BatchStreamExt, ComputeStream, Device, DeviceBatch, Error, HostArray, HostBatch, HostSlice, HostStream, Lease,
-    PinnedArray, ToDevice, Transfer,
-};
-use ndarray::{Ix1, s};
+use inflight::{BatchStreamExt, ComputeStream, Device, DeviceBatch, HostSlice, HostStream, Lease, PinnedArray};
+use ndarray::Ix1;
 
+use crate::pipes::Pipe;
 use crate::plain::{Plain, Victim};
-use crate::source::{Refused, Source, Yard};
-use crate::steps::{Item, Lost, Sizes, Step, Way};
+use crate::source::{Source, Yard};
+use crate::steps::{Lost, Sizes, Step};
 use crate::waiting::{Brought, Kind, Waiting};
-use crate::watch::Watch;
-
-/// A pipeline, and what its items are to become, in order.
-pub(crate) struct Pipe {
-    pub(crate) id: usize,
-    pub(crate) source: Source,
-    pub(crate) stream: Pin<Box<ToDevice<Source>>>,
-    pub(crate) watch: Watch,
-    pub(crate) items: std::collections::VecDeque<Kind>,
-    pub(crate) name: String,
-    /// Its largest batch that was admitted: its floor is at least that.
-    pub(crate) floor: usize,
-    /// The device was lost, and it said so.
-    pub(crate) told: bool,
-    pub(crate) over: bool,
-}
-
-impl Pipe {
-    /// Whether it has an item that waits for room.
-    pub(crate) fn has_taken(&self) -> bool {
-        self.items.len() > self.source.len()
-    }
-}
 
 /// A lease, and what was done with it.
 pub(crate) struct Leased {
@@ -82,7 +54,8 @@ pub(crate) struct World {
     pub(crate) peak: usize,
 }
 
-fn nth(which: u8, len: usize) -> Option<usize> {
+/// The one that a step means, if there is any.
+pub(crate) fn nth(which: u8, len: usize) -> Option<usize> {
     (len > 0).then(|| usize::from(which) % len)
 }
 
@@ -233,163 +206,6 @@ impl World {
             Step::Trim => self.device.trim(),
             Step::Advance => self.sim.advance(std::time::Duration::from_secs(6)),
         }
-    }
-
-    /// The item as the source or the user has it, and what it is to become.
-    fn item(&mut self, item: &Item, pipeline: Option<usize>) -> (Result<HostBatch, Refused>, Kind) {
-        match item {
-            Item::Batch(fields) => {
-                let sizes: Vec<_> = fields.iter().map(|(bytes, _)| *bytes).collect();
-                let number = self.plain.make(pipeline, &sizes);
-                let array = |(field, (_, way)): (usize, &(usize, Way))| {
-                    (format!("{number}.{field}"), self.array(self.plain.batches[number].fields[field].clone(), *way))
-                };
-                (Ok(HostBatch::from_fields(fields.iter().enumerate().map(array))), Kind::Transfer(number))
-            }
-            Item::Duplicate => {
-                let number = self.plain.make(pipeline, &[1, 1]);
-                (Ok(HostBatch::new().with("twice", 1_u8).with("twice", 2_u8)), Kind::Duplicate(number))
-            }
-            Item::Refused => {
-                self.others += 1;
-                (Err(Refused(self.others)), Kind::Refused(self.others))
-            }
-        }
-    }
-
-    /// An array of those bytes that lies as asked, where there is room for that.
-    fn array(&self, bytes: Vec<u8>, way: Way) -> HostArray {
-        match way {
-            Way::Pageable => HostArray::from(bytes),
-            Way::Reversed => {
-                let reversed: Vec<u8> = bytes.into_iter().rev().collect();
-                HostArray::from(reversed).slice(s![..;-1]).unwrap()
-            }
-            Way::Pinned => match self.device.pinned::<u8, _>(bytes.len()).now_or_never() {
-                Some(Ok(mut pinned)) => {
-                    pinned.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
-                    pinned.into()
-                }
-                _ => HostArray::from(bytes),
-            },
-            Way::Registered => {
-                let len = bytes.len();
-                let array = HostArray::from_owner(self.yard.canary(bytes), len).unwrap();
-                match self.device.register(array.clone()).now_or_never() {
-                    Some(Ok(registered)) => registered.into(),
-                    _ => array,
-                }
-            }
-        }
-    }
-
-    fn feed(&mut self, pipe: u8, item: &Item) {
-        let Some(pipe) = nth(pipe, self.pipes.len()).filter(|pipe| !self.pipes[*pipe].source.has_ended()) else {
-            return;
-        };
-        let (item, kind) = self.item(item, Some(self.pipes[pipe].id));
-        let pipe = &mut self.pipes[pipe];
-        pipe.items.push_back(kind);
-        pipe.source.feed(item);
-    }
-
-    fn try_send(&mut self, item: &Item) {
-        let (Ok(batch), kind) = self.item(item, None) else { return };
-        let empty = self.is_empty();
-        match (self.device.try_transfer(batch), kind) {
-            (Ok(transfer), kind) => self.sent(kind, transfer),
-            (Err(error), Kind::Transfer(number)) => {
-                assert!(error.take_batch().is_some(), "nothing was sent, so the batch comes back: {error}");
-                if matches!(error, Error::Busy { .. }) {
-                    assert!(!empty, "there is nothing in the way: {error}");
-                } else {
-                    self.judge_refusal(&error, number);
-                }
-            }
-            (Err(error), kind) => self.judge_failure(&error, &kind),
-        }
-    }
-
-    fn send(&mut self, item: &Item) {
-        let (Ok(batch), kind) = self.item(item, None) else { return };
-        let device = self.device.clone();
-        let number = match kind {
-            Kind::Transfer(number) | Kind::Duplicate(number) => number,
-            _ => return,
-        };
-        let kind = if matches!(kind, Kind::Duplicate(_)) { kind } else { Kind::Admission(number) };
-        let sent = async move { Brought::Sent(device.transfer(batch).await) };
-        self.waiting.push(Waiting::other(kind, Victim::Batch(number), sent));
-    }
-
-    /// A transfer was made.
-    pub(crate) fn sent(&mut self, kind: Kind, transfer: Transfer) {
-        let victim = match kind {
-            Kind::Transfer(number) | Kind::Duplicate(number) => Victim::Batch(number),
-            _ => self.other(),
-        };
-        let waiting = Waiting::transfer(kind, victim, transfer);
-        if let (Kind::Transfer(number), true) = (&waiting.kind, waiting.flies) {
-            self.plain.submitted(*number);
-        }
-        self.waiting.push(waiting);
-    }
-
-    /// Polls a pipeline.
-    pub(crate) fn next(&mut self, which: usize, fresh: bool) {
-        let (owed, taken) = (self.owes_admission(which), self.pipes[which].has_taken());
-        let pipe = &mut self.pipes[which];
-        let Pipe { stream, watch, name, .. } = pipe;
-        // Who waits for the source and not for the device is told of its loss when the source has something.
-        let unasked = self.plain.lost.is_some() && !taken;
-        match watch.poll(fresh, unasked, name, |context| stream.as_mut().poll_next(context)) {
-            Poll::Pending => assert!(!owed, "{name} has its floor and waits"),
-            Poll::Ready(None) => {
-                assert!(pipe.told || pipe.items.is_empty(), "{name} ended before its items");
-                pipe.over = true;
-            }
-            Poll::Ready(Some(transfer)) => {
-                assert!(!pipe.told && !pipe.over, "{name} goes on after its end");
-                self.yielded(which, transfer);
-            }
-        }
-    }
-
-    /// A pipeline has yielded a transfer: that of its next item, or the news that the device is lost.
-    fn yielded(&mut self, which: usize, transfer: Transfer) {
-        let pipe = &mut self.pipes[which];
-        if transfer.device().is_some() {
-            let kind = pipe.items.pop_front().expect("as many transfers as items");
-            if let Kind::Transfer(number) = kind {
-                pipe.floor = pipe.floor.max(self.plain.batches[number].image());
-            }
-            self.sent(kind, transfer);
-            return;
-        }
-        let error = transfer.now_or_never().expect("nothing was submitted").unwrap_err();
-        if error.is_fatal() {
-            pipe.told = true;
-            let victim = self.other();
-            self.plain.excuse(&error, victim, None);
-        } else {
-            let kind = pipe.items.pop_front().expect("as many transfers as items");
-            self.judge_failure(&error, &kind);
-        }
-    }
-
-    /// Whether a pipeline holds nothing, and has been given as much as it asks for before: then nobody may keep it waiting.
-    fn owes_admission(&self, which: usize) -> bool {
-        let (pipe, stats) = (&self.pipes[which], self.device.stats());
-        let Some(Kind::Transfer(number)) = pipe.items.front() else { return false };
-        let holds = stats.pipeline(&pipe.name).map_or(0, |row| row.device_bytes);
-        let healthy = stats.device_limit == self.sizes.memory && stats.operations < 256;
-        holds == 0 && healthy && self.plain.batches[*number].image() <= pipe.floor
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        let stats = self.device.stats();
-        let waits = self.waiting.iter().any(|waiting| matches!(waiting.kind, Kind::Admission(_) | Kind::Write(..)));
-        stats.device_used == 0 && stats.operations == 0 && self.pipes.is_empty() && !waits
     }
 
     fn forget(&mut self, lost: Lost, which: u8) {
