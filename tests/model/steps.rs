@@ -106,12 +106,16 @@ pub(crate) const FATAL: [i32; 3] = [4, 700, 999];
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
 
 fn item() -> impl Strategy<Value = Item> {
-    let size = prop_oneof![
-        1 => Just(0_usize), 4 => 1_usize..300, 4 => 300_usize..5000, 2 => 5000_usize..20_000, 1 => 20_000_usize..80_000
-    ];
+    let size = || {
+        prop_oneof![
+            1 => Just(0_usize), 4 => 1_usize..300, 6 => 300_usize..3000, 3 => 3000_usize..20_000, 1 => 20_000_usize..80_000
+        ]
+    };
     let way = prop_oneof![4 => Just(Way::Pageable), 1 => Just(Way::Reversed), 1 => Just(Way::Pinned), 1 => Just(Way::Registered)];
     prop_oneof![
-        16 => vec((size, way), 0..4).prop_map(Item::Batch),
+        10 => vec((size(), way), 0..4).prop_map(Item::Batch),
+        // Sent from where it lies, without a place in the ring.
+        6 => (size(), prop_oneof![2 => Just(Way::Registered), 1 => Just(Way::Pinned)]).prop_map(|field| Item::Batch(vec![field])),
         1 => Just(Item::Duplicate),
         1 => Just(Item::Refused),
     ]
@@ -163,12 +167,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => which().prop_map(Step::End),
         14 => (which(), any::<bool>()).prop_map(|(pipe, fresh)| Step::Next(pipe, fresh)),
         1 => which().prop_map(Step::Close),
-        3 => item().prop_map(Step::TrySend),
-        2 => item().prop_map(Step::Send),
+        4 => item().prop_map(Step::TrySend),
+        4 => item().prop_map(Step::Send),
         1 => (0_usize..6000).prop_map(Step::Pin),
         1 => Just(Step::Drain),
         20 => (which(), any::<bool>()).prop_map(|(which, fresh)| Step::Poll(which, fresh)),
-        2 => which().prop_map(Step::Abort),
+        3 => which().prop_map(Step::Abort),
         2 => which().prop_map(Step::Early),
         1 => (lost, which()).prop_map(|(lost, which)| Step::Forget(lost, which)),
     ];
@@ -211,8 +215,8 @@ pub(crate) fn sizes() -> impl Strategy<Value = Sizes> {
     let of = |sizes: [usize; 3]| prop::sample::select(sizes.to_vec());
     (
         1_usize..=3,
-        of([24 << 10, 64 << 10, 200 << 10]),
-        of([4 << 10, 16 << 10, 128 << 10]),
+        of([6 << 10, 24 << 10, 200 << 10]),
+        of([4 << 10, 4 << 10, 64 << 10]),
         of([1 << 10, 8 << 10, 64 << 10]),
         of([16 << 10, 128 << 10, 512 << 10]),
         of([0, 600, 70_000]),
