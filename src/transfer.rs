@@ -82,7 +82,7 @@ impl Transfer {
             return Self::flying(core);
         }
         let grant = if core.has_block() {
-            device.free_later(crate::backend::Space::Device, grant.evicted);
+            device.free_condemned_later(&grant);
             None
         } else {
             Some(grant)

@@ -42,8 +42,8 @@ pub(crate) struct Grant {
     /// Bytes that the grant counts for: a size class, or 0.
     pub(crate) bytes: usize,
     pub(crate) block: Option<Memory>,
-    /// Blocks given up to make room, to be freed before a new one is allocated.
-    pub(crate) evicted: Vec<Memory>,
+    /// Idle blocks were given up to make room.
+    pub(crate) evicts: bool,
 }
 
 /// What admission answers.
@@ -74,8 +74,14 @@ struct State {
     quarantined: usize,
     peak: usize,
     operations: usize,
+    /// Bytes of `used` that were granted and have no block yet.
+    promised: usize,
     largest: usize,
     idle: Idle,
+    /// Blocks given up to make room, to be freed before any other is allocated.
+    condemned: Vec<Memory>,
+    /// Bytes of those, until they are freed.
+    dying: usize,
     rows: BTreeMap<u64, Row>,
     ended: BTreeMap<Name, PipelineStats>,
     next: u64,
@@ -102,8 +108,11 @@ impl Admission {
             quarantined: 0,
             peak: 0,
             operations: 0,
+            promised: 0,
             largest: 0,
             idle: Idle::default(),
+            condemned: Vec::new(),
+            dying: 0,
             rows: BTreeMap::new(),
             ended: BTreeMap::new(),
             next: 0,
@@ -157,14 +166,20 @@ impl Admission {
     ) -> Decision {
         let (decision, woken, spent) = {
             let mut state = lock(&self.state);
+            let floor = state.floor_of(pipeline.id());
             let decision = state.admit(pipeline.id(), bytes, ticket, waker, now, self.timeout);
-            let woken = match decision {
+            let mut woken = match decision {
                 Decision::Wait => {
                     self.waited_for.store(true, Ordering::Relaxed);
                     Wakers::new()
                 }
                 _ => state.head_of(pipeline.id()),
             };
+            if floor != state.floor_of(pipeline.id()) {
+                // It may be less than what was kept while nobody knew it, or so much that others are to be refused.
+                let others = state.rows.iter().filter(|(id, _)| **id != pipeline.id());
+                woken.extend(others.flat_map(|(_, row)| row.wakers()));
+            }
             (decision, woken, std::mem::take(&mut state.spent))
         };
         drop(spent);
@@ -195,10 +210,32 @@ impl Admission {
         wake(woken);
     }
 
+    /// The block of a grant that had none is there.
+    pub(crate) fn fulfilled(&self, bytes: usize) {
+        lock(&self.state).promised -= bytes;
+    }
+
+    /// Bytes of blocks that are in use or being freed: they may come back.
+    pub(crate) fn blocks(&self) -> usize {
+        let state = lock(&self.state);
+        state.used - state.promised + state.dying
+    }
+
+    /// Blocks that were given up to make room, to be freed: say [`freed`](Self::freed) then.
+    pub(crate) fn take_condemned(&self) -> Vec<Memory> {
+        std::mem::take(&mut lock(&self.state).condemned)
+    }
+
+    /// So many bytes of condemned blocks are freed.
+    pub(crate) fn freed(&self, bytes: usize) {
+        lock(&self.state).dying -= bytes;
+    }
+
     /// A grant whose block never came to be.
     pub(crate) fn cancel(&self, pipeline: u64, bytes: usize) {
         let woken = {
             let mut state = lock(&self.state);
+            state.promised -= bytes;
             state.unuse(pipeline, bytes);
             state.heads()
         };
@@ -214,7 +251,7 @@ impl Admission {
             state.limit = state.limit.saturating_sub(bytes);
             state.quarantined += bytes;
             // Who waits for more than there is now will learn so.
-            state.heads()
+            state.rows.values().flat_map(Row::wakers).collect()
         };
         wake(woken);
     }
@@ -335,7 +372,11 @@ impl State {
                 batch: Returned::default(),
             });
         }
-        row.floor = Some(row.floor.unwrap_or(0).max(bytes));
+        // Who is not first in line changes nothing for those who are.
+        let turn = row.is_turn_of(ticket);
+        if turn {
+            row.floor = Some(row.floor.unwrap_or(0).max(bytes));
+        }
         if let Some(waited) = row.timed_out(ticket, now, timeout) {
             let pipeline = row.pipeline.display_name();
             self.give_up(id, ticket);
@@ -348,7 +389,6 @@ impl State {
                 batch: Returned::default(),
             });
         }
-        let turn = row.is_turn_of(ticket);
         if turn && self.operations < MOST_OPERATIONS && self.fits(id, bytes) {
             self.give_up(id, ticket);
             return Decision::Granted(self.grant(id, bytes));
@@ -357,6 +397,11 @@ impl State {
             self.spent.extend(row.wait(bytes, ticket, waker, now));
         }
         Decision::Wait
+    }
+
+    /// What others keep for a live pipeline, if that is known.
+    fn floor_of(&self, id: u64) -> Option<usize> {
+        self.rows.get(&id).filter(|row| row.live).and_then(|row| row.floor)
     }
 
     fn others(&self, id: u64) -> impl Iterator<Item = &Row> {
@@ -374,11 +419,14 @@ impl State {
         }
         let own = self.rows.get(&id);
         let within_floor = own.is_some_and(|row| row.used.saturating_add(bytes) <= row.floor.unwrap_or(0));
+        // What a pipeline had before is its own: nobody takes it by waiting for more than there is.
+        let had_before = own.is_some_and(|row| row.live && row.used.saturating_add(bytes) <= row.granted);
         let live = self.others(id).count() + 1;
         let mut kept = 0_usize;
         let mut unseen = false;
         for row in self.others(id) {
             let floor = match row.floor {
+                _ if had_before => row.granted,
                 Some(floor) => floor,
                 None if within_floor => 0,
                 None => {
@@ -397,17 +445,24 @@ impl State {
     fn grant(&mut self, id: u64, bytes: usize) -> Grant {
         self.operations += 1;
         if bytes == 0 {
-            return Grant { pipeline: id, bytes, block: None, evicted: Vec::new() };
+            return Grant { pipeline: id, bytes, block: None, evicts: false };
         }
         self.largest = self.largest.max(bytes);
         self.used += bytes;
         self.peak = self.peak.max(self.used);
         if let Some(row) = self.rows.get_mut(&id) {
             row.used += bytes;
+            row.granted = row.granted.max(bytes);
         }
         let block = self.idle.take(bytes);
-        let evicted = self.idle.shrink_to(self.limit.saturating_sub(self.used));
-        Grant { pipeline: id, bytes, block, evicted }
+        if block.is_none() {
+            self.promised += bytes;
+        }
+        let mut evicted = self.idle.shrink_to(self.limit.saturating_sub(self.used));
+        let evicts = !evicted.is_empty();
+        self.dying += evicted.iter().map(|memory| memory.bytes).sum::<usize>();
+        self.condemned.append(&mut evicted);
+        Grant { pipeline: id, bytes, block, evicts }
     }
 
     fn give_up(&mut self, id: u64, ticket: &mut Ticket) {

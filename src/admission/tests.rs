@@ -111,7 +111,9 @@ fn idle_blocks_are_given_up_before_anyone_waits() {
     let Decision::Granted(grant) = admission.admit(&pipeline, 3000, &mut Ticket::default(), None, NOW) else {
         panic!("idle memory is in the way");
     };
-    assert_eq!(grant.evicted.iter().map(|memory| memory.bytes).collect::<Vec<_>>(), [2000]);
+    assert!(grant.evicts);
+    assert_eq!(admission.blocks(), 2000, "memory comes back when they are freed");
+    assert_eq!(admission.take_condemned().iter().map(|memory| memory.bytes).collect::<Vec<_>>(), [2000]);
     assert_eq!((admission.bytes().used, admission.bytes().idle), (3000, 1000));
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Row {
     pub(super) permanent: bool,
     /// The largest batch so far; `None` before the first.
     pub(super) floor: Option<usize>,
+    /// The largest batch that was admitted.
+    pub(super) granted: usize,
     pub(super) used: usize,
     line: VecDeque<Waiting>,
     next: u64,
@@ -56,7 +58,7 @@ struct Waiting {
 
 impl Row {
     pub(super) const fn new(pipeline: Arc<Pipeline>, live: bool) -> Self {
-        Self { pipeline, live, permanent: false, floor: None, used: 0, line: VecDeque::new(), next: 0 }
+        Self { pipeline, live, permanent: false, floor: None, granted: 0, used: 0, line: VecDeque::new(), next: 0 }
     }
 
     pub(super) fn is_done(&self) -> bool {

@@ -200,10 +200,11 @@ impl BatchCore {
         self.wake();
     }
 
-    /// A group's copies failed after they were enqueued.
+    /// A copy of a group failed after it was enqueued: the group does not arrive, whatever its other copies do.
     pub(crate) fn fail_group(&self, group: usize, error: Error) {
         let _ = self.failure.set(error.clone());
-        self.shift(group, GroupState::Queued, GroupState::Failed);
+        let _ = self.shift(group, GroupState::Staging, GroupState::Failed)
+            || self.shift(group, GroupState::Queued, GroupState::Failed);
         self.fail(error);
     }
 

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use smallvec::{SmallVec, smallvec};
+
 use super::core::{Field, GroupState};
 use super::{BatchOwner, Cursor, HostBatch};
 use crate::dtype::{Dtype, Element};
@@ -14,6 +16,7 @@ use crate::error::{Error, Result, Returned};
 use crate::lease::{Lease, LeaseStream};
 use crate::reactor::{Key, Waiters};
 use crate::readback::{BatchReadback, Origin, ReadCore, Readback};
+use crate::staging::Reads;
 use crate::sync::lock;
 
 /// A batch in device memory: named arrays, C-contiguous.
@@ -118,16 +121,23 @@ impl DeviceBatch {
         if let Some(cursor) = self.core.cursor {
             batch = batch.with_cursor(cursor);
         }
-        let reads: Result<Vec<_>> =
-            self.places().map(|place| Ok((self.core.names[place].clone(), read_field(&self.core, place)?))).collect();
-        match reads {
-            Ok(reads) => BatchReadback::new(batch, reads),
-            Err(error) => BatchReadback::failed(error),
+        let mut reads: Reads = SmallVec::new();
+        for place in self.places() {
+            match read_field(&self.core, place) {
+                Ok(read) => reads.push(read),
+                Err(error) => {
+                    reads.iter().for_each(|read| read.finish(Err(error.clone())));
+                    return BatchReadback::failed(error);
+                }
+            }
         }
+        ReadCore::start(reads.clone());
+        let names = self.places().map(|place| self.core.names[place].clone());
+        BatchReadback::new(batch, names.zip(reads))
     }
 }
 
-/// Reads a field back, after its arrival and all that ended leases wrote.
+/// A read-back of a field, to be begun, after its arrival and all that ended leases wrote.
 fn read_field(core: &BatchOwner, place: usize) -> Result<Arc<ReadCore>> {
     let device = &core.device;
     device.check()?;
@@ -154,9 +164,8 @@ fn read_field(core: &BatchOwner, place: usize) -> Result<Arc<ReadCore>> {
         (field.dtype, field.shape.to_vec(), field.bytes),
         core.names[place].clone(),
         Origin::Field(core.clone(), place),
-        smallvec::SmallVec::new(),
+        SmallVec::new(),
     );
-    read.start();
     Ok(read)
 }
 
@@ -222,7 +231,9 @@ impl DeviceArray {
     /// if it failed.
     pub fn read_back<T: Element>(&self) -> Result<Readback<T>> {
         self.core.typed(self.place, T::DTYPE)?;
-        read_field(&self.core, self.place).map(Readback::new)
+        let read = read_field(&self.core, self.place)?;
+        ReadCore::start(smallvec![read.clone()]);
+        Ok(Readback::new(read))
     }
 
     /// The array itself, on backends whose device memory is the host's.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::DeviceKind;
 use super::stats::Counters;
-use crate::admission::{Admission, Block, MOST_OPERATIONS, Pipeline};
+use crate::admission::{Admission, Block, Grant, MOST_OPERATIONS, Pipeline};
 use crate::backend::{Answer, Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
@@ -311,6 +311,7 @@ impl Shared {
         let counter = if self.is_lost() { &self.counters.leaked } else { &self.counters.quarantined };
         counter.fetch_add(block.memory.bytes as u64, Ordering::Relaxed);
         self.admission.quarantine(block);
+        self.engine.memory_came_free();
     }
 
     /// Hands blocks to a staging thread to be freed.
@@ -320,6 +321,26 @@ impl Shared {
         }
         let backend = Arc::clone(&self.backend);
         self.engine.run(Box::new(move || free_all(backend.as_ref(), space, memory)));
+    }
+
+    /// Frees what was given up to make room. Before any block is allocated, so that the limit holds for what is there too.
+    pub(crate) fn free_condemned(&self) {
+        let condemned = self.admission.take_condemned();
+        if condemned.is_empty() {
+            return;
+        }
+        let bytes = condemned.iter().map(|memory| memory.bytes).sum();
+        free_all(self.backend.as_ref(), Space::Device, condemned);
+        self.admission.freed(bytes);
+        self.engine.memory_came_free();
+    }
+
+    /// The same on a staging thread, if `grant` gave something up.
+    pub(crate) fn free_condemned_later(self: &Arc<Self>, grant: &Grant) {
+        if grant.evicts {
+            let device = self.clone();
+            self.engine.run(Box::new(move || device.free_condemned()));
+        }
     }
 
     /// Runs what a thread would do, on this one, for devices that are driven by hand.
@@ -359,7 +380,8 @@ pub(crate) fn free_all(backend: &dyn Backend, space: Space, memory: Vec<Memory>)
 impl Drop for Shared {
     fn drop(&mut self) {
         let lost = self.is_lost();
-        let (device, pinned, events) = (self.admission.trim(), self.pinned.take_idle(), self.events.take_all());
+        let (mut device, pinned, events) = (self.admission.trim(), self.pinned.take_idle(), self.events.take_all());
+        device.append(&mut self.admission.take_condemned());
         // SAFETY: taken once, here; nobody looks at the field again.
         let backend = unsafe { ManuallyDrop::take(&mut self.backend) };
         // SAFETY: as above.

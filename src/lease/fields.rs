@@ -25,13 +25,15 @@ impl Fields {
     /// Makes sure, where the work runs, that what it was ordered after has arrived and not failed.
     pub(crate) fn checked(self) -> Result<Self> {
         for group in (0..self.core.group_count()).filter(|group| self.there >> group & 1 == 1) {
-            if self.core.state(Some(group)) == GroupState::Arrived {
-                continue;
+            let name = || self.core.fields.iter().position(|field| field.group == Some(group)).unwrap_or(0);
+            match self.core.state(Some(group)) {
+                GroupState::Arrived => continue,
+                GroupState::Failed => return Err(self.core.not_queued(name())),
+                GroupState::Staging | GroupState::Queued => {}
             }
             let fired = self.core.event(group).map_or(Ok(false), |event| self.core.device.query(event))?;
             if !fired {
-                let name = self.core.fields.iter().position(|field| field.group == Some(group)).unwrap_or(0);
-                return Err(Error::NotArrived { field: self.core.names[name].to_string() });
+                return Err(Error::NotArrived { field: self.core.names[name()].to_string() });
             }
         }
         Ok(self)

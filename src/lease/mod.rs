@@ -8,6 +8,8 @@ mod slice;
 mod stream;
 mod view;
 
+use std::sync::Arc;
+
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaFieldView, CudaFieldViewMut};
 pub use fields::{Fields, FieldsMut};
@@ -19,7 +21,7 @@ pub use stream::{ComputeStream, HostStream, HostTask, LeaseStream};
 pub use view::{HostView, View, ViewMut};
 
 use crate::backend::StreamHandle;
-use crate::batch::{BatchOwner, GroupState};
+use crate::batch::{BatchCore, BatchOwner, GroupState};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::reactor::until;
@@ -313,12 +315,30 @@ impl Lease<HostStream> {
             Ok(fields) => fields,
             Err(error) => return HostTask::failed(error),
         };
-        let core = self.core.core();
+        let unrun = Unrun(Some(self.core.core()));
         self.stream.run_fallible(move || {
+            let core = unrun.runs();
             let work = move || work(&mut FieldsMut::new(fields.checked()?));
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             let outcome = outcome.unwrap_or_else(|payload| Err(Error::panicked("work on a host stream", &*payload)));
-            outcome.inspect_err(|error| core.fail(error.clone()))
+            outcome.inspect_err(|error| core.iter().for_each(|core| core.fail(error.clone())))
         })
+    }
+}
+
+/// Work that writes to a batch and has not run. Dropped, it never will: what is read behind it is not what was meant.
+struct Unrun(Option<Arc<BatchCore>>);
+
+impl Unrun {
+    fn runs(mut self) -> Option<Arc<BatchCore>> {
+        self.0.take()
+    }
+}
+
+impl Drop for Unrun {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.take() {
+            core.fail(stream::not_run());
+        }
     }
 }

@@ -204,9 +204,14 @@ impl<R> Teller<R> {
 
 impl<R> Drop for Teller<R> {
     fn drop(&mut self) {
-        let (call, device) = ("a task of a host stream", "host stream".to_owned());
-        self.put(Err(Error::Driver { code: Fault::NOT_RUN, call, device, batch: Returned::default() }));
+        self.put(Err(not_run()));
     }
+}
+
+/// The error for work that was dropped before it ran.
+pub(super) fn not_run() -> Error {
+    let (call, device) = ("a task of a host stream", "host stream".to_owned());
+    Error::Driver { code: Fault::NOT_RUN, call, device, batch: Returned::default() }
 }
 
 /// Work that was queued on a [`HostStream`]; resolves to its result.

@@ -7,20 +7,26 @@ use crate::backend::{Fault, Memory, Space};
 use crate::device::{Shared, free_all};
 use crate::error::{Error, Result, Returned};
 
-/// Frees what the grant pushed out, and finds or allocates its block; after a failure once more without idle blocks.
+/// Frees what was pushed out, and finds or allocates its block; after a failure once more without idle blocks.
 pub(crate) fn block_for(device: &Shared, grant: &mut Grant) -> Result<Memory, Fault> {
     let backend = device.backend.as_ref();
-    free_all(backend, Space::Device, std::mem::take(&mut grant.evicted));
+    device.free_condemned();
     if let Some(memory) = grant.block.take() {
         return Ok(memory);
     }
-    if let Ok(memory) = backend.alloc(Space::Device, grant.bytes) {
-        device.counters.allocations.fetch_add(1, Ordering::Relaxed);
-        return Ok(memory);
-    }
-    let (kept, freed) = device.admission.retry(grant.bytes);
-    free_all(backend, Space::Device, freed);
-    kept.map_or_else(|| backend.alloc(Space::Device, grant.bytes), Ok)
+    let memory = match backend.alloc(Space::Device, grant.bytes) {
+        Ok(memory) => {
+            device.counters.allocations.fetch_add(1, Ordering::Relaxed);
+            memory
+        }
+        Err(_) => {
+            let (kept, freed) = device.admission.retry(grant.bytes);
+            free_all(backend, Space::Device, freed);
+            kept.map_or_else(|| backend.alloc(Space::Device, grant.bytes), Ok)?
+        }
+    };
+    device.admission.fulfilled(grant.bytes);
+    Ok(memory)
 }
 
 /// The error for a block that could not be had.

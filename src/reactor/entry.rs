@@ -24,7 +24,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) enum Done {
     /// A chunk of a group, not its last.
-    Chunk(BatchOwner, Event),
+    Chunk(BatchOwner, usize, Event),
     /// The last chunk of a group; the event is the group's.
     Group(BatchOwner, usize),
     /// What a copy without an event read; this one is recorded behind it.
@@ -77,7 +77,7 @@ impl Entry {
 
     fn event(&self) -> Option<&Event> {
         match &self.done {
-            Done::Chunk(_, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
+            Done::Chunk(_, _, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
             Done::Group(core, group) => core.event(*group),
         }
     }
@@ -96,7 +96,7 @@ impl Entry {
         let _active = Active::new(device);
         let error = unrecorded(error);
         match self.done {
-            Done::Chunk(core, _) | Done::Group(core, _) => {
+            Done::Chunk(core, ..) | Done::Group(core, _) => {
                 core.quarantined.raise();
                 core.fail_queued(error);
                 device.orphan(self.held);
@@ -115,10 +115,10 @@ impl Entry {
         let _active = Active::new(device);
         self.held.let_go(device, lost);
         match self.done {
-            Done::Chunk(core, event) => {
+            Done::Chunk(core, group, event) => {
                 device.events.put(event);
                 if let Err(error) = result {
-                    core.fail(error);
+                    core.fail_group(group, error);
                 }
                 drop_later(device, core);
             }

@@ -13,7 +13,7 @@ use crate::device::Shared;
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::reactor::{Done, Entry, Held, Waiters, drop_later};
-use crate::staging::{PinnedBlock, Purpose, Taken};
+use crate::staging::{PinnedBlock, Purpose, Reads, Taken};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::{HostArray, PinnedArray};
@@ -86,43 +86,49 @@ impl ReadCore {
         &self.device
     }
 
-    /// Begins: at once where there is memory to read into, else as soon as there is.
-    pub(crate) fn start(self: &Arc<Self>) {
-        if self.bytes == 0 {
-            self.finish(Ok(()));
-            return;
-        }
-        if !self.try_enqueue() {
-            self.device.pinned.wait_for(self.clone());
+    /// Begins what is awaited together: at once where there is memory to read all of it into, else as soon as there is.
+    pub(crate) fn start(mut reads: Reads) {
+        reads.retain(|read| {
+            if read.bytes == 0 {
+                read.finish(Ok(()));
+            }
+            read.bytes > 0
+        });
+        let Some(device) = reads.first().map(|read| read.device.clone()) else { return };
+        if !Self::try_enqueue(&reads) {
+            device.pinned.wait_for(reads);
             // What came back meanwhile is not missed.
-            self.device.pinned.serve();
+            device.pinned.serve();
         }
     }
 
-    /// Begins if there is memory to read into. Answers whether it need not be asked again.
-    pub(crate) fn try_enqueue(self: &Arc<Self>) -> bool {
-        if let Some(error) = self.device.lost() {
-            self.finish(Err(error));
-            return true;
-        }
-        if self.device.has_many_copies() {
+    /// Begins if there is memory to read into. Answers whether they need not be asked again.
+    pub(crate) fn try_enqueue(reads: &[Arc<Self>]) -> bool {
+        let Some(device) = reads.first().map(|read| &read.device) else { return true };
+        if device.has_many_copies() && !device.is_lost() {
             return false;
         }
-        match self.device.pinned.try_take(&self.device, Purpose::Read, self.bytes) {
-            Ok(Taken::Full) => return false,
-            Ok(Taken::Block(block)) => {
-                self.device.copies.fetch_add(1, Ordering::AcqRel);
-                self.enqueue(Ok(block));
-            }
-            Ok(Taken::Reserved(block)) => {
-                // Counted from now on: others ask how many there are before this one is enqueued.
-                self.device.copies.fetch_add(1, Ordering::AcqRel);
+        let sizes: SmallVec<[usize; 4]> = reads.iter().map(|read| read.bytes).collect();
+        let taken = device.lost().map_or_else(|| device.pinned.try_take_all(device, Purpose::Read, &sizes), Err);
+        match taken {
+            Ok(None) => return false,
+            Ok(Some(taken)) => reads.iter().zip(taken).for_each(|(read, taken)| read.enqueue_taken(taken)),
+            Err(error) => reads.iter().for_each(|read| read.finish(Err(error.clone()))),
+        }
+        true
+    }
+
+    fn enqueue_taken(self: &Arc<Self>, taken: Taken) {
+        // Counted from now on: others ask how many there are before this one is enqueued.
+        self.device.copies.fetch_add(1, Ordering::AcqRel);
+        match taken {
+            Taken::Block(block) => self.enqueue(Ok(block)),
+            Taken::Reserved(block) => {
                 let this = self.clone();
                 self.device.engine.run(Box::new(move || this.enqueue(block.fill())));
             }
-            Err(error) => self.finish(Err(error)),
+            Taken::Full => {}
         }
-        true
     }
 
     fn enqueue(self: &Arc<Self>, target: Result<PinnedBlock>) {
@@ -155,6 +161,20 @@ impl ReadCore {
         enqueued.map_err(|fault| device.fault(fault))?;
         device.counters.read.fetch_add(self.bytes as u64, Ordering::Relaxed);
         self.follow(target, stream)
+    }
+
+    /// Whether what the copy came after went well. Asked when the copy is done, and so has come after it.
+    ///
+    /// Not before do the events go back: on a stream that is quicker another record of such an event would fire, and the
+    /// read stream would take it for the one that it waits for (invariant 5).
+    fn ask_after(&self) -> Result<()> {
+        let after = std::mem::take(&mut lock(&self.work).after);
+        let mut result = Ok(());
+        for event in after {
+            result = result.and(self.device.query(&event).map(drop));
+            self.device.events.put(event);
+        }
+        result
     }
 
     /// Records behind an enqueued copy into `target`, and lets the reactor follow it.
@@ -193,10 +213,10 @@ impl ReadCore {
 
     /// Marks it and wakes who waits.
     pub(crate) fn finish(&self, result: Result<()>) {
+        let result = result.and_then(|()| self.ask_after());
         let lost = self.device.is_lost();
-        let is_copied = result.is_ok();
         self.close_use(&self.device.read_stream, false);
-        let (origin, target, mut after) = {
+        let (origin, target, after) = {
             let mut work = lock(&self.work);
             let result = match (&work.origin, result) {
                 // Work that writes to the batch has failed: what was read is not what was meant.
@@ -210,11 +230,6 @@ impl ReadCore {
             }
             (origin, target, std::mem::take(&mut work.after))
         };
-        if is_copied {
-            // The copy came after them. Not before it is done: on a stream that is quicker another record of such an event
-            // would fire, and the read stream would take it for the one that it waits for (invariant 5).
-            after.drain(..).for_each(|event| self.device.events.put(event));
-        }
         if let (Some(target), true) = (target, lost) {
             target.leak();
         }

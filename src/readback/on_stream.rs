@@ -69,7 +69,7 @@ pub(crate) fn try_room(device: &Arc<Shared>, bytes: usize) -> Result<Room> {
         Decision::Granted(mut grant) => {
             device.admission.operation_done();
             if let Some(memory) = grant.block.take() {
-                device.free_later(crate::backend::Space::Device, grant.evicted);
+                device.free_condemned_later(&grant);
                 return Ok(Room::Block(Block { memory, pipeline: grant.pipeline }));
             }
             let grower = device.clone();
@@ -125,7 +125,7 @@ pub(crate) fn read(
     match room {
         Room::Nothing => {
             let core = ReadCore::new(device, layout, name, Origin::Elsewhere, smallvec![]);
-            core.start();
+            ReadCore::start(smallvec![core.clone()]);
             Ok(core)
         }
         Room::Slot(slot) => {
@@ -152,7 +152,7 @@ pub(crate) fn read(
                 }
             };
             let core = ReadCore::new(device, layout, name, Origin::Block(block), smallvec![event]);
-            core.start();
+            ReadCore::start(smallvec![core.clone()]);
             Ok(core)
         }
     }

@@ -10,7 +10,6 @@ use super::{Ring, Segment, send};
 use crate::admission::Block;
 use crate::backend::{Backend, Fault, Memory};
 use crate::batch::{BatchOwner, HostBatch};
-use crate::device::Shared;
 use crate::error::{Error, Result};
 use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
@@ -19,6 +18,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock, spawn, wait};
 
 /// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
 const HELPED: usize = 2;
+
+/// So many batches that are through are dropped before any more is filled, fewer when there is time.
+const MOST_SPENT: usize = 16;
 
 /// Something to run on a staging thread.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -43,12 +45,12 @@ pub(crate) struct Engine {
 struct State {
     ring: Ring,
     lanes: BTreeMap<u64, Lane>,
-    /// Batches that are through, to be dropped where the lock is not held.
-    spent: Vec<Arc<StagedBatch>>,
     /// The lane that was served last: the next one comes first (invariant 11).
     served: u64,
     jobs: VecDeque<Job>,
     last: Option<LastJob>,
+    /// Batches that are through, to be dropped where no lock is held: the user's values are in them.
+    spent: Vec<Arc<StagedBatch>>,
     idle: usize,
     alive: usize,
     /// For devices driven by hand: a thread is running the work, and whether lanes stand still.
@@ -68,6 +70,7 @@ enum Task {
     Work(u64, Work),
     Send(u64),
     Abandon(Vec<Arc<StagedBatch>>),
+    Drop(Vec<Arc<StagedBatch>>),
 }
 
 impl Engine {
@@ -76,10 +79,10 @@ impl Engine {
         let state = State {
             ring: Ring::new(base.bytes),
             lanes: BTreeMap::new(),
-            spent: Vec::new(),
             served: 0,
             jobs: VecDeque::new(),
             last: None,
+            spent: Vec::new(),
             idle: 0,
             alive: threads,
             running: false,
@@ -153,13 +156,13 @@ impl Engine {
     /// would add batches as fast as woken threads take them away.
     fn help(&self, pipeline: u64) -> bool {
         for _ in 0..HELPED {
-            let (work, spent) = {
+            let mut spent = Vec::new();
+            let work = {
                 let mut state = lock(&self.state);
-                let State { ring, lanes, spent, held, .. } = &mut *state;
+                let State { ring, lanes, held, .. } = &mut *state;
                 let freed = self.freed.load(Ordering::SeqCst);
                 let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
-                let work = lane.and_then(|lane| lane.next(ring, spent, self.chunk_bytes, freed));
-                (work, std::mem::take(spent))
+                lane.and_then(|lane| lane.next(ring, self.chunk_bytes, freed, &mut spent))
             };
             drop(spent);
             match work {
@@ -202,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Device memory came free: a batch whose block could not be allocated tries again.
+    /// Device memory came free, or never will: a batch whose block could not be allocated tries again.
     pub(crate) fn memory_came_free(&self) {
         self.freed.fetch_add(1, Ordering::SeqCst);
         if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
@@ -242,17 +245,10 @@ impl Engine {
         if std::mem::replace(&mut state.running, true) {
             return false;
         }
-        loop {
-            let (task, spent) = (self.next(&mut state), std::mem::take(&mut state.spent));
-            if task.is_none() && spent.is_empty() {
-                break;
-            }
+        while let Some(task) = self.next(&mut state) {
             drop(state);
-            drop(spent);
-            if let Some(task) = task {
-                self.perform(task);
-                moved = true;
-            }
+            self.perform(task);
+            moved = true;
             state = lock(&self.state);
         }
         state.running = false;
@@ -262,21 +258,13 @@ impl Engine {
     fn run_thread(&self, backend: &Weak<dyn Backend>) {
         let mut state = lock(&self.state);
         loop {
-            let (task, spent) = (self.next(&mut state), std::mem::take(&mut state.spent));
-            if task.is_none() && !spent.is_empty() {
-                drop(state);
-                drop(spent);
-                state = lock(&self.state);
-                continue;
-            }
-            if let Some(task) = task {
+            if let Some(task) = self.next(&mut state) {
                 let waiting = || state.lanes.values().any(Lane::has_waiting);
                 let more = state.idle > 0 && (!state.jobs.is_empty() || waiting());
                 drop(state);
                 if more {
                     self.wake.notify_one();
                 }
-                drop(spent);
                 self.perform(task);
                 // Values of the user's may have been dropped.
                 if let Some(backend) = backend.upgrade() {
@@ -317,10 +305,19 @@ impl Engine {
         if let Some(job) = state.jobs.pop_front() {
             return Some(Task::Job(job));
         }
-        if state.held {
-            return None;
+        let is_full = state.spent.len() >= MOST_SPENT;
+        if !is_full
+            && !state.held
+            && let Some(task) = self.next_of_lanes(state)
+        {
+            return Some(task);
         }
-        let State { ring, lanes, spent, served, .. } = &mut **state;
+        let spent = std::mem::take(&mut state.spent);
+        (!spent.is_empty()).then_some(Task::Drop(spent))
+    }
+
+    fn next_of_lanes(&self, state: &mut State) -> Option<Task> {
+        let State { ring, lanes, served, spent, .. } = state;
         if lanes.is_empty() {
             return None;
         }
@@ -334,7 +331,7 @@ impl Engine {
             if lane.begin_to_send() {
                 return Some(Task::Send(id));
             }
-            if let Some(work) = lane.next(ring, spent, self.chunk_bytes, self.freed.load(Ordering::SeqCst)) {
+            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::SeqCst), spent) {
                 *served = id;
                 return Some(Task::Work(id, work));
             }
@@ -354,10 +351,11 @@ impl Engine {
             Task::Job(job) => caught("a drop on a staging thread", job),
             Task::Work(lane, Work::Allocate(batch)) => self.allocate(lane, &batch),
             Task::Work(lane, Work::Gather { batch, chunk, number, place }) => {
-                self.gather(lane, &batch, chunk, number, place);
+                self.gather(lane, batch, chunk, number, place);
             }
             Task::Send(lane) => self.send(lane),
             Task::Abandon(batches) => batches.into_iter().for_each(abandon),
+            Task::Drop(batches) => drop(batches),
         }
     }
 
@@ -371,7 +369,7 @@ impl Engine {
                 staged.core.set_block(Block { memory, pipeline: grant.pipeline });
                 None
             }
-            Err(fault) if fault.code == Fault::OUT_OF_MEMORY && others_hold(device, grant.bytes) => Some(grant),
+            Err(fault) if fault.code == Fault::OUT_OF_MEMORY && device.admission.blocks() > self.stuck() => Some(grant),
             Err(fault) => {
                 device.admission.cancel(grant.pipeline, grant.bytes);
                 let error = out_of_memory(device, fault, grant.bytes);
@@ -391,7 +389,12 @@ impl Engine {
         }
     }
 
-    fn gather(&self, lane_id: u64, staged: &Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize) {
+    /// Bytes of blocks that can't come back before somebody has got one: those of batches behind such a one.
+    fn stuck(&self) -> usize {
+        lock(&self.state).lanes.values().map(Lane::stuck).sum()
+    }
+
+    fn gather(&self, lane_id: u64, staged: Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize) {
         let dst = self.address(place);
         let filled = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the segment at `place` was taken for this chunk alone and is as long as the chunk; it is given back
@@ -406,9 +409,10 @@ impl Engine {
         }
         let spoilt = {
             let mut state = lock(&self.state);
-            let spoilt = state.lanes.get_mut(&lane_id).and_then(|lane| lane.filled(number, staged, chunk, ok));
+            let State { ring, lanes, spent, .. } = &mut *state;
+            let spoilt = lanes.get_mut(&lane_id).and_then(|lane| lane.filled(number, staged, chunk, ok, spent));
             if let Some(segment) = &spoilt {
-                state.ring.release(segment);
+                ring.release(segment);
             }
             spoilt.is_some()
         };
@@ -440,11 +444,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// Whether blocks are in use, beside the `bytes` asked for, that may come back.
-fn others_hold(device: &Shared, bytes: usize) -> bool {
-    device.admission.bytes().used > bytes
 }
 
 /// Resolves a batch of a lost device; what of it was not enqueued goes back to its owner.

@@ -8,6 +8,7 @@ use crate::admission::Grant;
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
 use crate::error::Error;
+use crate::memory::blocks::class_of;
 use crate::plan::{Plan, Way};
 use crate::sync::{Mutex, caught};
 
@@ -113,14 +114,13 @@ impl Lane {
 
     /// The next piece of work, if there is one and the ring has room for it.
     ///
-    /// `freed` counts the blocks that came free so far. Batches that are through go to `spent`: what they hold is the
-    /// user's, and must not be dropped under the lock that is held here (invariant 7).
+    /// `freed` counts the blocks that came free so far. Batches that are through go to `spent`: the caller holds a lock.
     pub(super) fn next(
         &mut self,
         ring: &mut Ring,
-        spent: &mut Vec<Arc<StagedBatch>>,
         chunk_bytes: usize,
         freed: u64,
+        spent: &mut Vec<Arc<StagedBatch>>,
     ) -> Option<Work> {
         loop {
             let batch = self.waiting.front()?.clone();
@@ -153,6 +153,19 @@ impl Lane {
         }
     }
 
+    /// Bytes of blocks whose batches wait for the first one to get its block.
+    pub(super) fn stuck(&self) -> usize {
+        if self.block == BlockState::Nobody {
+            return 0;
+        }
+        self.waiting
+            .iter()
+            .skip(1)
+            .filter(|batch| batch.core.has_block())
+            .filter_map(|batch| class_of(batch.plan.bytes))
+            .sum()
+    }
+
     /// The first batch has its block, or has failed.
     pub(super) fn allocated(&mut self) {
         self.block = BlockState::Nobody;
@@ -168,12 +181,20 @@ impl Lane {
         self.waiting.front().is_some_and(|batch| batch.core.device.is_lost())
     }
 
-    /// A chunk is filled. If that failed, the segment comes back.
-    pub(super) fn filled(&mut self, number: u64, batch: &Arc<StagedBatch>, chunk: Chunk, ok: bool) -> Option<Segment> {
+    /// A chunk is filled. If its batch failed meanwhile, the segment comes back.
+    pub(super) fn filled(
+        &mut self,
+        number: u64,
+        batch: Arc<StagedBatch>,
+        chunk: Chunk,
+        ok: bool,
+        spent: &mut Vec<Arc<StagedBatch>>,
+    ) -> Option<Segment> {
         let place = usize::try_from(number - self.first).unwrap_or(usize::MAX);
         let unsent = self.unsent.get_mut(place)?;
         let Unsent::Filling(segment) = std::mem::replace(unsent, Unsent::Spoilt) else { return None };
         if !ok {
+            spent.push(batch);
             return Some(segment);
         }
         *unsent = Unsent::Ready(batch.clone(), chunk, Some(segment));

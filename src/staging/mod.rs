@@ -14,5 +14,5 @@ pub(crate) mod send;
 pub(crate) use engine::Engine;
 pub(crate) use lane::StagedBatch;
 pub use pinned::PinnedArray;
-pub(crate) use pool::{PinnedBlock, PinnedPool, Purpose, Taken};
+pub(crate) use pool::{PinnedBlock, PinnedPool, Purpose, Reads, Taken};
 pub(crate) use ring::{Ring, Segment};

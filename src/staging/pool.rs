@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::backend::{Memory, Space};
 use crate::device::{Shared, free_all};
 use crate::error::{Error, Result, Returned};
@@ -30,6 +32,9 @@ impl Purpose {
     }
 }
 
+/// Read-backs that are awaited together: each holds its memory until all are there.
+pub(crate) type Reads = SmallVec<[Arc<ReadCore>; 1]>;
+
 /// Page-locked memory of one device that is not the ring.
 #[derive(Debug)]
 pub(crate) struct PinnedPool {
@@ -44,8 +49,8 @@ struct State {
     idle: Idle,
     /// How often something came back.
     puts: u64,
-    /// Read-backs that wait for memory, in order.
-    reads: VecDeque<Arc<ReadCore>>,
+    /// Read-backs that wait for memory, in order; those that are awaited together in one place.
+    reads: VecDeque<Reads>,
 }
 
 /// A block in use. Goes back to its pool when dropped.
@@ -80,23 +85,42 @@ impl PinnedPool {
 
     /// A block for `bytes`, which are not 0, if the budget has room.
     pub(crate) fn try_take(&self, device: &Arc<Shared>, purpose: Purpose, bytes: usize) -> Result<Taken> {
+        let taken = self.try_take_all(device, purpose, &[bytes])?;
+        Ok(taken.into_iter().flatten().next().unwrap_or(Taken::Full))
+    }
+
+    /// A block for each of `sizes`, which are not 0, if the budget has room for all of them.
+    ///
+    /// All or none: two who hold some and wait for more would wait for each other.
+    pub(crate) fn try_take_all(
+        &self,
+        device: &Arc<Shared>,
+        purpose: Purpose,
+        sizes: &[usize],
+    ) -> Result<Option<SmallVec<[Taken; 1]>>> {
         let mut state = lock(&self.state);
         let limit = state.limits[purpose as usize];
-        let class = class_of(bytes).filter(|class| *class <= limit).ok_or_else(|| Error::OutOfMemory {
+        let classes: Option<SmallVec<[usize; 1]>> = sizes.iter().map(|bytes| class_of(*bytes)).collect();
+        let sum = |classes: &[usize]| classes.iter().try_fold(0, |sum: usize, class| sum.checked_add(*class));
+        let fitting = classes.and_then(|classes| Some((sum(&classes).filter(|all| *all <= limit)?, classes)));
+        let (all, classes) = fitting.ok_or_else(|| Error::OutOfMemory {
             what: purpose.name(),
-            bytes,
+            bytes: sizes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)),
             limit: Some(limit),
             device: device.name.clone(),
             batch: Returned::default(),
         })?;
-        if state.used[purpose as usize].saturating_add(class) > limit {
-            return Ok(Taken::Full);
+        if state.used[purpose as usize].saturating_add(all) > limit {
+            return Ok(None);
         }
-        state.used[purpose as usize] += class;
-        let memory = state.idle.take(class);
-        let found = memory.is_some();
-        let block = PinnedBlock { memory, class, purpose, device: device.clone() };
-        Ok(if found { Taken::Block(block) } else { Taken::Reserved(block) })
+        state.used[purpose as usize] += all;
+        let take = |class| {
+            let memory = state.idle.take(class);
+            let found = memory.is_some();
+            let block = PinnedBlock { memory, class, purpose, device: device.clone() };
+            if found { Taken::Block(block) } else { Taken::Reserved(block) }
+        };
+        Ok(Some(classes.into_iter().map(take).collect()))
     }
 
     /// A block for `bytes`, which are not 0, when there is room.
@@ -125,9 +149,9 @@ impl PinnedPool {
         }
     }
 
-    /// A read-back that waits for memory.
-    pub(crate) fn wait_for(&self, read: Arc<ReadCore>) {
-        lock(&self.state).reads.push_back(read);
+    /// Read-backs that wait for memory.
+    pub(crate) fn wait_for(&self, reads: Reads) {
+        lock(&self.state).reads.push_back(reads);
     }
 
     /// Has a staging thread let read-backs go on, if any wait.
@@ -141,14 +165,14 @@ impl PinnedPool {
     /// Lets read-backs go on for which there is memory now.
     pub(crate) fn serve(&self) {
         loop {
-            let (read, puts) = {
+            let (reads, puts) = {
                 let mut state = lock(&self.state);
                 (state.reads.pop_front(), state.puts)
             };
-            let Some(read) = read else { return };
-            if !read.try_enqueue() {
+            let Some(reads) = reads else { return };
+            if !ReadCore::try_enqueue(&reads) {
                 let mut state = lock(&self.state);
-                state.reads.push_front(read);
+                state.reads.push_front(reads);
                 if state.puts == puts {
                     return;
                 }
@@ -160,7 +184,7 @@ impl PinnedPool {
     pub(crate) fn wake_all(&self) {
         self.waiters.wake();
         let reads = std::mem::take(&mut lock(&self.state).reads);
-        for read in reads {
+        for read in reads.into_iter().flatten() {
             if let Some(error) = read.device().lost() {
                 read.finish(Err(error));
             }

@@ -88,7 +88,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
         core.queued(part.group, event);
         Done::Group(core.clone(), part.group)
     } else {
-        Done::Chunk(core.clone(), event)
+        Done::Chunk(core.clone(), part.group, event)
     };
     device.reactor.push(device, Entry::new(device, &device.copy_stream, bytes, piece.held, entry));
     Ok(())

@@ -206,3 +206,52 @@ fn the_three_page_locked_budgets_are_separate() {
     let error = device.pinned::<u8, _>((64 << 10) + 1).now_or_never().unwrap().unwrap_err();
     assert!(error.to_string().starts_with("out of page-locked memory (pinned_bytes) on simulated:"), "{error}");
 }
+
+#[test]
+fn invariant_09_blocks_that_were_given_up_are_freed_before_any_other_is_allocated() {
+    let sim = by_hand(16 * BATCH);
+    let first = sim.device().try_transfer(("x", vec![1_u8; 6 * BATCH])).unwrap();
+    sim.complete_all();
+    drop(first);
+    assert_eq!(sim.device().stats().device_idle, 6 * BATCH);
+    // Its grant pushes out what is idle, and waits behind staging that stands still.
+    sim.hold_staging(true);
+    let waits = sim.device().try_transfer(("x", vec![2_u8; 7 * BATCH])).unwrap();
+    let mut other = task::spawn(stream::iter([("x", vec![3_u8; 6 * BATCH])]).to_device(sim.device()));
+    let other = other.poll_next();
+    sim.hold_staging(false);
+    assert!(sim.counters().live_device_bytes <= 16 * BATCH, "{:?}", sim.counters());
+    drop((waits, other));
+}
+
+#[test]
+fn invariant_10_a_batch_that_waits_for_more_than_there_is_takes_nobodys_floor() {
+    let sim = by_hand(16 * BATCH);
+    let mut small = task::spawn(source(3).to_device(sim.device()));
+    assert!(small.poll_next().is_ready());
+    let held = sim.device().try_transfer(("x", vec![1_u8; 4 * BATCH])).unwrap();
+    let mut large = task::spawn(stream::iter([("x", vec![2_u8; 12 * BATCH])]).to_device(sim.device()));
+    sim.complete_all();
+    assert_pending!(large.poll_next());
+    assert!(small.poll_next().is_ready(), "what it had before is its own");
+    sim.complete_all();
+    drop(held);
+    sim.complete_all();
+    assert!(large.is_woken() && large.poll_next().is_ready());
+}
+
+#[test]
+fn invariant_10_a_pipeline_that_shows_how_little_it_needs_wakes_those_who_kept_more_for_it() {
+    let sim = by_hand(16 * BATCH);
+    let mut much = task::spawn(source(16).to_device(sim.device()));
+    let mut little = task::spawn(stream::iter([("x", vec![1_u8; 8])]).to_device(sim.device()));
+    let mut kept = Vec::new();
+    while let std::task::Poll::Ready(transfer) = much.poll_next() {
+        kept.push(transfer);
+    }
+    assert_eq!(kept.len(), 8, "half is kept for the pipeline whose batches nobody has seen");
+    assert!(!much.is_woken());
+    let first = little.poll_next();
+    assert!(first.is_ready() && much.is_woken());
+    assert!(much.poll_next().is_ready());
+}

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
+use futures::executor::block_on;
 use inflight::{HostArray, HostBatch};
 use tokio_test::{assert_pending, task};
 
-use crate::bed::{by_hand, elements, eventually, host_stream, on_each, on_host, pattern};
+use crate::bed::{by_hand, elements, eventually, host_stream, on_each, on_host, on_hosts, pattern};
 
 /// A source that tells whether it is still kept.
 struct Source(Vec<u8>, #[expect(dead_code, reason = "counted")] Arc<()>);
@@ -241,4 +242,23 @@ fn who_waits_for_page_locked_memory_gets_that_of_a_small_batch_that_is_sent_b11(
         done.send(()).unwrap();
     });
     assert_eq!(is_done.recv_timeout(std::time::Duration::from_secs(60)), Ok(()), "the memory never comes back");
+}
+
+#[test]
+fn invariant_07_an_array_that_calls_the_device_when_it_is_dropped_stops_nobody() {
+    on_hosts(
+        |builder| builder,
+        |bed| async move {
+            let (source, kept) = registered(&bed.device, 400_000).await;
+            // Gathered, so that nobody but the batch keeps the registration, which calls the device when it ends.
+            let rows = source.slice(ndarray::s![..;2]).unwrap();
+            drop(source);
+            let device = bed.device.clone();
+            let sent =
+                std::thread::spawn(move || block_on(async { device.transfer(("x", rows)).await.unwrap().await }));
+            eventually("the batch arrives", || sent.is_finished());
+            assert!(sent.join().unwrap().is_ok());
+            eventually("the registration has ended", || Arc::strong_count(&kept) == 1);
+        },
+    );
 }

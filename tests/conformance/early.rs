@@ -153,3 +153,21 @@ fn an_early_batch_of_nothing_is_there_at_once() {
     let mut early = task::spawn(early);
     assert!(assert_ready!(early.poll()).unwrap().is_ready());
 }
+
+#[test]
+fn a_field_of_which_one_chunk_failed_does_not_arrive() {
+    let sim = inflight::sim::Simulator::with(|builder| builder.staging_bytes(1 << 20)).unwrap();
+    let stream = host_stream(sim.device());
+    let batch = early(&sim);
+    let mut ready = task::spawn(batch.field("labels").unwrap().ready());
+    let work = batch.on(&stream).unwrap().run(|fields| fields.view::<u8>("labels").map(|_| ()));
+    assert!(sim.complete_field("raw"));
+    assert_pending!(ready.poll());
+    assert!(sim.fail_next(1), "the first of four chunks");
+    assert!(ready.is_woken());
+    sim.complete_all();
+    let error = assert_ready_err!(ready.poll());
+    assert!(matches!(error, Error::Driver { code: 1, .. }), "{error}");
+    assert!(!batch.field("labels").unwrap().is_ready() && batch.field("raw").unwrap().is_ready());
+    assert!(work.now_or_never().unwrap().is_err(), "work that was queued before does not see half a field");
+}

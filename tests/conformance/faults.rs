@@ -304,3 +304,63 @@ fn a_read_back_whose_event_can_not_be_asked_keeps_both_ends() {
     assert_eq!((stats.device_quarantined, stats.leaked), (4096, 4096), "the block, and what it is read into");
     assert_eq!(stats.device_used, 0);
 }
+
+#[test]
+fn out_of_memory_does_not_wait_for_memory_that_is_only_promised() {
+    let sim = by_hand(1 << 20);
+    sim.hold_staging(true);
+    let mut both: Vec<_> =
+        (0..2_u8).map(|n| task::spawn(sim.device().try_transfer(("x", vec![n; 4096])).unwrap())).collect();
+    both.iter_mut().for_each(|transfer| assert_pending!(transfer.poll()));
+    for nth in 1..=4 {
+        sim.inject(FaultPoint::Allocate, nth, 2);
+    }
+    sim.hold_staging(false);
+    for transfer in &mut both {
+        let error = assert_ready_err!(transfer.poll());
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        assert_eq!(error.take_batch().unwrap().bytes(), 4096);
+    }
+    assert_eq!(sim.device().stats().device_used, 0);
+}
+
+#[test]
+fn out_of_memory_does_not_wait_for_a_block_that_is_never_used_again() {
+    let sim = by_hand(1 << 20);
+    let stream = host_stream(sim.device());
+    let first = sim.device().try_transfer(("x", vec![1_u8; 4096])).unwrap();
+    sim.complete_all();
+    let batch = first.now_or_never().unwrap().unwrap();
+    sim.inject(FaultPoint::Allocate, 1, 2);
+    sim.inject(FaultPoint::Allocate, 2, 2);
+    let mut waits = task::spawn(sim.device().try_transfer(("x", vec![2_u8; 8192])).unwrap());
+    assert_pending!(waits.poll());
+    let lease = batch.on(&stream).unwrap();
+    lease.view::<u8>("x").unwrap();
+    sim.inject(FaultPoint::Record, 1, 400);
+    assert!(lease.end().is_err());
+    drop(batch);
+    assert_eq!(sim.device().stats().device_quarantined, 4096);
+    sim.complete_all();
+    assert!(waits.is_woken());
+    assert_ready_ok!(waits.poll());
+}
+
+#[test]
+fn out_of_memory_does_not_wait_for_a_block_of_a_batch_behind() {
+    let sim = by_hand(1 << 20);
+    let first = sim.device().try_transfer(("x", vec![0_u8; 4096])).unwrap();
+    sim.complete_all();
+    sim.hold_staging(true);
+    let mut none = task::spawn(sim.device().try_transfer(("x", vec![1_u8; 8192])).unwrap());
+    drop(first);
+    let mut behind = task::spawn(sim.device().try_transfer(("x", vec![2_u8; 4096])).unwrap());
+    assert_pending!(none.poll());
+    assert_pending!(behind.poll());
+    sim.inject(FaultPoint::Allocate, 1, 2);
+    sim.inject(FaultPoint::Allocate, 2, 2);
+    sim.hold_staging(false);
+    assert!(matches!(assert_ready_err!(none.poll()), Error::OutOfMemory { .. }));
+    sim.complete_all();
+    assert_ready_ok!(behind.poll());
+}

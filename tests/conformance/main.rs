@@ -11,7 +11,6 @@ mod drops;
 mod early;
 mod faults;
 mod leases;
-mod model;
 mod order;
 mod panics;
 mod reads;

@@ -294,3 +294,82 @@ fn invariant_05_a_read_waits_for_what_was_written_whatever_becomes_of_other_even
     let written: Vec<u8> = pattern(1, 100_000).iter().map(|x| !x).collect();
     assert_eq!(elements(&read.now_or_never().unwrap().unwrap()), written);
 }
+
+#[test]
+fn a_read_behind_a_write_that_never_ran_is_an_error() {
+    let sim = by_hand(1 << 20);
+    let stream = host_stream(sim.device());
+    let transfer = sim.device().try_transfer(("x", pattern(1, 4096))).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    let mut lease = batch.on(&stream).unwrap();
+    let work = lease.run_mut(|fields| fields.view_mut::<u8>("x").map(|mut field| field.fill(0)));
+    lease.end().unwrap();
+    let read = batch.field("x").unwrap().read_back::<u8>().unwrap();
+    assert!(sim.fail_next(1), "the stream fails the work before it runs");
+    sim.complete_all();
+    assert!(work.now_or_never().unwrap().is_err());
+    assert!(read.now_or_never().unwrap().is_err(), "what was there before is not what was meant");
+    assert!(batch.on(&stream).is_err());
+}
+
+#[test]
+fn a_read_whose_copy_on_the_users_stream_failed_is_an_error() {
+    let sim = by_hand(1 << 20);
+    let stream = host_stream(sim.device());
+    let slice = stream.alloc::<u8, _>(128 << 10).unwrap();
+    let read = loop {
+        match sim.device().read(&slice, &stream) {
+            Ok(read) => break read,
+            Err(Error::Busy { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(sim.fail_next(1));
+    sim.complete_all();
+    let error = read.now_or_never().unwrap().unwrap_err();
+    assert!(matches!(error, Error::Driver { code: 1, .. }), "{error}");
+    assert_eq!(sim.device().stats().device_used, 0);
+}
+
+#[test]
+fn reading_a_batch_beyond_the_budget_is_an_error_and_no_wait_for_itself() {
+    let sim = Simulator::with(|builder| builder.readback_bytes(96 << 10)).unwrap();
+    let fields = ["a", "b"].map(|name| (name, pattern(1, 64 << 10)));
+    let transfer = sim.device().try_transfer(inflight::HostBatch::from_fields(fields)).unwrap();
+    sim.complete_all();
+    let batch = transfer.now_or_never().unwrap().unwrap();
+    let read = batch.read_back();
+    sim.complete_all();
+    let error = read.now_or_never().unwrap().unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    let one = batch.field("a").unwrap().read_back::<u8>().unwrap();
+    sim.complete_all();
+    assert!(one.now_or_never().unwrap().is_ok(), "one of them has room");
+}
+
+#[test]
+fn reads_of_two_batches_do_not_wait_for_each_other() {
+    const KB: usize = 1 << 10;
+    let sim = Simulator::with(|builder| builder.readback_bytes(16 * KB)).unwrap();
+    let send = |sizes: [usize; 2]| {
+        let fields = ["a", "b"].into_iter().zip(sizes.map(|bytes| pattern(1, bytes)));
+        let transfer = sim.device().try_transfer(inflight::HostBatch::from_fields(fields)).unwrap();
+        sim.complete_all();
+        transfer.now_or_never().unwrap().unwrap()
+    };
+    let (first, second, third) = (send([3 * KB, 3 * KB]), send([2 * KB, 10 * KB]), send([6 * KB, 6 * KB]));
+    let mut held = task::spawn(first.read_back());
+    let mut wide = task::spawn(second.read_back());
+    let mut last = task::spawn(third.read_back());
+    sim.complete_all();
+    let result = assert_ready_ok!(held.poll());
+    assert_pending!(wide.poll());
+    assert_pending!(last.poll());
+    drop((result, held));
+    for read in [&mut wide, &mut last] {
+        sim.complete_all();
+        assert!(read.is_woken());
+        drop(assert_ready_ok!(read.poll()));
+    }
+}

@@ -1,7 +1,9 @@
 //! Host arrays against ndarray: every element type, every layout, views of views, and what bad input is told.
 //!
-//! What arrives on a device is what `to_array` gathers; that it arrives is for `conformance/`.
+//! What arrives on a device is what `to_array` gathers: for any layout that is in `random.rs`, the rest in `conformance/`.
 #![allow(clippy::unwrap_used, reason = "tests stop where they fail")]
+
+mod random;
 
 use std::sync::Arc;
 
@@ -11,7 +13,6 @@ use ndarray::{
     ArcArray, Array, Array1, Array2, ArrayD, ArrayViewD, Axis, Dimension, Ix4, IxDyn, ShapeBuilder, SliceInfoElem,
     arr0, s,
 };
-use proptest::prelude::*;
 
 /// An array of distinct elements.
 fn counted(shape: &[usize]) -> ArrayD<u32> {
@@ -365,70 +366,4 @@ fn data_that_does_not_fit_is_refused() {
     assert_eq!(said(batch.field("row")), "the batch has no field \"row\"; its fields are [\"raw\", \"labels\"]");
     let failed: Result<HostBatch, _> = Err(std::io::Error::other("disk on fire"));
     assert_eq!(said(failed.into_batch()), "the source failed: disk on fire");
-}
-
-/// One view, of the array here and of ndarray's; what does not fit is left out. `pick` says which of each.
-fn view(host: &HostArray, array: &ArrayD<u32>, kind: u8, pick: &[usize]) -> Option<(HostArray, ArrayD<u32>)> {
-    let rank = array.ndim();
-    let nth = |n: usize| pick[n % pick.len()];
-    match kind {
-        0 if rank > 0 && !array.is_empty() => {
-            let rows: Vec<_> = pick.iter().map(|row| row % array.shape()[0]).collect();
-            Some((host.select_rows(&rows).unwrap(), array.select(Axis(0), &rows)))
-        }
-        1 => {
-            let mut axes: Vec<_> = (0..rank).collect();
-            axes.sort_by_key(|axis| nth(*axis));
-            Some((host.permuted_axes(&axes).unwrap(), array.view().permuted_axes(axes).to_owned()))
-        }
-        2 => {
-            let elem = |(axis, len): (usize, &usize)| match nth(axis) {
-                pick if pick % 5 == 0 && *len > 0 => {
-                    SliceInfoElem::Index((pick / 5 % len) as isize - (pick % 2 * len) as isize)
-                }
-                pick => {
-                    let (a, b) = (pick / 5 % (len + 1), pick / 11 % (len + 1));
-                    let step = [1, 2, -1, -2, 3][pick % 5];
-                    SliceInfoElem::Slice { start: a.min(b) as isize, end: Some(a.max(b) as isize), step }
-                }
-            };
-            let info: Vec<_> = array.shape().iter().enumerate().map(elem).collect();
-            Some((host.slice(&info).unwrap(), array.slice(&info[..]).to_owned()))
-        }
-        3 if rank < 4 => {
-            let mut info = vec![SliceInfoElem::Slice { start: 0, end: None, step: 1 }; rank];
-            info.insert(nth(0) % (rank + 1), SliceInfoElem::NewAxis);
-            Some((host.slice(&info).unwrap(), array.slice(&info[..]).to_owned()))
-        }
-        4 => Some((host.cast::<u16>().cast::<u32>(), array.mapv(|value| u32::from(value as u16)))),
-        _ => None,
-    }
-}
-
-proptest! {
-    #[test]
-    fn any_layout_and_any_views(
-        shape in proptest::collection::vec(0_usize..6, 0..=4),
-        order in Just([0_usize, 1, 2, 3]).prop_shuffle(),
-        reversed in any::<[bool; 4]>(),
-        steps in proptest::array::uniform4(1_isize..4),
-        views in proptest::collection::vec((0_u8..5, proptest::collection::vec(0_usize..1000, 1..7)), 0..6),
-    ) {
-        let mut array = counted(&shape);
-        for axis in 0..shape.len() {
-            let step = if reversed[axis] { -steps[axis] } else { steps[axis] };
-            array.slice_axis_inplace(Axis(axis), ndarray::Slice::new(0, None, step));
-        }
-        let order: Vec<_> = order.into_iter().filter(|axis| *axis < shape.len()).collect();
-        let mut array = array.permuted_axes(order);
-        check(array.clone());
-        let mut host = HostArray::from(array.clone());
-        for (kind, pick) in views {
-            if let Some((picked, expected)) = view(&host, &array, kind, &pick) {
-                (host, array) = (picked, expected);
-                prop_assert_eq!(host.shape(), array.shape());
-                prop_assert_eq!(&host.to_array::<u32>().unwrap(), &array);
-            }
-        }
-    }
 }
