@@ -74,7 +74,7 @@ fn files(name: &str) -> Vec<PathBuf> {
     match (binary, modules) {
         ("lib", [above @ .., "tests"]) => [inside("src", modules), inside("src", above)].concat(),
         ("lib", modules) => inside("src", modules).to_vec(),
-        (binary, []) => vec![root().join(format!("tests/{binary}.rs"))],
+        (binary, []) => vec![root().join(format!("tests/{binary}.rs")), root().join(format!("tests/{binary}/main.rs"))],
         (binary, modules) => inside(&format!("tests/{binary}"), modules).to_vec(),
     }
 }

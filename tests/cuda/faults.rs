@@ -10,6 +10,9 @@ use inflight::{BatchStreamExt, Device, Error, batch};
 
 use crate::rig::{StandIn, alone, pattern, stand_in};
 
+/// An array of so many bytes has pages of its own: what stays registered after a fault is in nobody's way.
+const OWN_PAGES: usize = 4 << 20;
+
 /// A code of a newer driver.
 const UNKNOWN: i32 = 12_345;
 
@@ -63,7 +66,7 @@ async fn everything(context: &Arc<CudaContext>, stream: &Arc<CudaStream>, with_s
         },
         Err(error) => note(error),
     }
-    match device.register(vec![5_u8; 9000]).await {
+    match device.register(vec![5_u8; OWN_PAGES]).await {
         Ok(registered) => match device.transfer(("x", registered)).await {
             Ok(transfer) => drop(transfer.await.map_err(&mut note)),
             Err(error) => note(error),
