@@ -15,6 +15,17 @@ pub(crate) enum Event {
 }
 
 impl Event {
+    /// Whether it is the same event.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Host(one), Self::Host(other)) => Arc::ptr_eq(one, other),
+            #[cfg(feature = "cuda")]
+            (Self::Cuda(one), Self::Cuda(other)) => Arc::ptr_eq(one, other),
+            #[cfg(feature = "cuda")]
+            _ => false,
+        }
+    }
+
     /// The event of a backend without hardware.
     pub(super) const fn host(&self) -> Result<&Arc<HostEvent>, Fault> {
         match self {

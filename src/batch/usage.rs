@@ -52,12 +52,15 @@ impl Usage {
     }
 
     /// A reader or writer is done; the event of its work is `used`.
+    ///
+    /// Two uses of one stream that end at once, on two threads, are each recorded before either is noted here. Both events
+    /// stay: which of them covers the other's work is not known.
     pub(crate) fn close(&mut self, used: Option<Use>) {
         self.open -= 1;
         self.exclusive = false;
         let Some(used) = used else { return };
-        match self.ended.iter_mut().find(|ended| ended.stream == used.stream) {
-            Some(ended) => *ended = Use { wrote: ended.wrote || used.wrote, ..used },
+        match self.ended.iter_mut().find(|ended| ended.event.is(&used.event)) {
+            Some(ended) => ended.wrote |= used.wrote,
             None => self.ended.push(used),
         }
     }
@@ -80,5 +83,40 @@ impl Usage {
 
     pub(crate) fn into_events(self) -> SmallVec<[Event; 2]> {
         self.ended.into_iter().map(|used| used.event).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::HostEvent;
+
+    fn used(event: &Event, wrote: bool) -> Option<Use> {
+        Some(Use { stream: 1, event: event.clone(), wrote })
+    }
+
+    #[test]
+    fn invariant_03_two_uses_of_one_stream_that_end_at_once_are_both_waited_for() {
+        let (one, two) = (Event::Host(Arc::new(HostEvent::default())), Event::Host(Arc::new(HostEvent::default())));
+        let mut usage = Usage::default();
+        usage.open().unwrap();
+        usage.open().unwrap();
+        // Neither found an ended use of the stream whose event it could record again; the later one is noted first.
+        usage.close(used(&two, false));
+        usage.close(used(&one, false));
+        assert_eq!(usage.into_events().iter().filter(|event| event.is(&one) || event.is(&two)).count(), 2);
+    }
+
+    #[test]
+    fn an_event_that_was_recorded_again_is_there_once() {
+        let event = Event::Host(Arc::new(HostEvent::default()));
+        let mut usage = Usage::default();
+        for wrote in [true, false] {
+            usage.open().unwrap();
+            usage.close(used(&event, wrote));
+        }
+        assert_eq!((usage.writers().len(), usage.into_events().len()), (1, 1));
     }
 }
