@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::admission::Block;
 use crate::backend::Event;
-use crate::device::Shared;
+use crate::device::{Active, Shared};
 use crate::sync::{Mutex, lock};
 
 /// Blocks that wait for the work which still touches them.
@@ -22,6 +22,8 @@ pub(crate) struct Limbo {
 struct Retired {
     block: Block,
     events: SmallVec<[Event; 2]>,
+    /// While it waits: the device stays for it, and who drains waits for it.
+    active: Option<Active>,
 }
 
 /// What became of a block.
@@ -34,12 +36,12 @@ enum Fate {
 impl Limbo {
     /// Takes a block whose last owner is gone. It goes on at once if nothing touches it any more.
     pub(crate) fn retire(&self, device: &Arc<Shared>, block: Block, events: SmallVec<[Event; 2]>) {
-        let mut retired = Retired { block, events };
+        let mut retired = Retired { block, events, active: None };
         match retired.ask(device) {
             Fate::Free => device.release(retired.block),
             Fate::Unknown => device.leak(retired.block),
             Fate::Waits => {
-                device.begin();
+                retired.active = Some(Active::new(device));
                 self.count.fetch_add(1, Ordering::AcqRel);
                 self.bytes.fetch_add(retired.block.memory.bytes, Ordering::AcqRel);
                 lock(&self.entries).push(retired);
@@ -71,7 +73,7 @@ impl Limbo {
             moved = true;
             self.count.fetch_sub(1, Ordering::AcqRel);
             self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-            device.end();
+            drop(retired.active);
         }
         if !waiting.is_empty() {
             lock(&self.entries).append(&mut waiting);
@@ -106,5 +108,36 @@ impl Retired {
             }
         }
         Fate::Free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use futures::executor::block_on;
+
+    use crate::{ComputeStream, Device};
+
+    #[test]
+    fn invariant_12_a_block_in_limbo_keeps_its_device() {
+        let device = Device::host().unwrap();
+        let Ok(ComputeStream::Host(stream)) = device.compute_stream() else { panic!("the host has host streams") };
+        let batch = block_on(async { device.transfer(("x", vec![1_u8; 4096])).await?.await }).unwrap();
+        let (go_on, held_up) = mpsc::channel::<()>();
+        drop(stream.run(move || held_up.recv()));
+        let lease = batch.on(&stream).unwrap();
+        lease.view::<u8>("x").unwrap();
+        lease.end().unwrap();
+        let shared = Arc::downgrade(device.shared());
+        drop((batch, device));
+        {
+            let shared = shared.upgrade().expect("somebody must free the block");
+            assert_eq!(shared.limbo.count(), 1);
+        }
+        go_on.send(()).unwrap();
+        while shared.strong_count() > 0 {
+            std::thread::yield_now();
+        }
     }
 }
