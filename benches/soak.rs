@@ -1,6 +1,6 @@
 //! Two devices under load for some minutes: every batch compared, one in twenty cancelled, errors raised; in the end
 //! nothing is lost, and memory and threads are what they were. `--help` tells the options.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program tells what it finds")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program tells what it finds")]
 
 #[path = "soak/bank.rs"]
 mod bank;
