@@ -248,6 +248,8 @@ impl BatchCore {
     ///
     /// If it `touched` the block, an event is recorded behind the work; if that fails, the block is quarantined.
     pub(crate) fn close_use(&self, stream: &StreamHandle, touched: bool, wrote: bool) -> Option<Error> {
+        // A batch without bytes has no block that would wait for the event.
+        let touched = touched && self.has_block();
         // An earlier use of the stream stays in the list meanwhile: others may come after it at any moment. Its event is
         // recorded anew, which covers the earlier work as well.
         let earlier = if touched { lock(&self.usage).ended_on(stream.id()) } else { None };

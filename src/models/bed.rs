@@ -18,10 +18,13 @@ pub(super) fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Runs it with another bound on interruptions: where a model is large, or small enough for more.
+///
+/// `INFLIGHT_INTERRUPTIONS` says how many more there may be, for those who have hours.
 #[cfg(inflight_loom)]
 pub(super) fn check_with(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let more = std::env::var("INFLIGHT_INTERRUPTIONS").ok().and_then(|text| text.parse().ok());
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(interruptions);
+    builder.preemption_bound = Some(interruptions + more.unwrap_or(0));
     builder.max_branches = 100_000;
     builder.check(model);
 }

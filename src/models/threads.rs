@@ -14,12 +14,12 @@ fn send(device: &Device, fill: u8) {
 
 #[test]
 fn a_batch_gets_through_the_threads_and_they_end() {
-    check_with(3, || send(&at_once(1), 7));
+    check_with(1, || send(&at_once(1), 7));
 }
 
 #[test]
 fn an_inline_batch_wakes_a_reactor_that_parks() {
-    check_with(3, || {
+    check_with(1, || {
         let device = at_once(1);
         // The first makes the block; the second finds it and goes the short way.
         send(&device, 7);
@@ -32,7 +32,7 @@ fn an_inline_batch_wakes_a_reactor_that_parks() {
 
 #[test]
 fn the_device_can_go_before_its_transfers_do() {
-    check_with(3, || {
+    check_with(1, || {
         let device = at_once(1);
         let transfer = device.try_transfer(batch! { x: vec![7_u8; 100] }).unwrap();
         let dropping = thread::spawn(move || drop(device));

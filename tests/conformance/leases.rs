@@ -204,3 +204,21 @@ fn a_device_with_one_stream_gives_the_same_results() {
         assert_eq!(n, 10);
     });
 }
+
+#[test]
+fn a_lease_of_a_batch_without_bytes_costs_no_event() {
+    let sim = by_hand(1 << 20);
+    let stream = host_stream(sim.device());
+    for _ in 0..10 {
+        let transfer = sim.device().try_transfer(("x", Vec::<u8>::new())).unwrap();
+        let batch = transfer.now_or_never().unwrap().unwrap();
+        let mut lease = batch.on(&stream).unwrap();
+        let seen = lease.run(|fields| Ok(fields.view::<u8>("x")?.len()));
+        let written = lease.run_mut(|fields| Ok(fields.view_mut::<u8>("x")?.len()));
+        lease.end().unwrap();
+        drop(batch);
+        sim.complete_all();
+        assert_eq!((seen.now_or_never().unwrap().unwrap(), written.now_or_never().unwrap().unwrap()), (0, 0));
+    }
+    assert_eq!(sim.device().stats().events_made, 0, "there is no memory that must wait for the work");
+}
