@@ -209,19 +209,20 @@ fn the_three_page_locked_budgets_are_separate() {
 
 #[test]
 fn invariant_09_blocks_that_were_given_up_are_freed_before_any_other_is_allocated() {
-    let sim = by_hand(16 * BATCH);
-    let first = sim.device().try_transfer(("x", vec![1_u8; 6 * BATCH])).unwrap();
+    let sim = Simulator::with(|builder| builder.memory_bytes(24 * BATCH).staging_bytes(4 * BATCH)).unwrap();
+    let send = |batches: usize| sim.device().try_transfer(("x", vec![1_u8; batches * BATCH])).unwrap();
+    let before = [send(7), send(7)];
     sim.complete_all();
-    drop(first);
-    assert_eq!(sim.device().stats().device_idle, 6 * BATCH);
-    // Its grant pushes out what is idle, and waits behind staging that stands still.
-    sim.hold_staging(true);
-    let waits = sim.device().try_transfer(("x", vec![2_u8; 7 * BATCH])).unwrap();
+    drop(before);
+    assert_eq!(sim.device().stats().device_idle, 14 * BATCH);
+    let fills_the_ring = send(8);
+    assert_eq!(sim.pending().len(), 4, "half of it is in the ring");
+    let waits_behind = send(3);
+    assert_eq!(sim.device().stats().device_idle, 7 * BATCH, "one block was given up for it");
     let mut other = task::spawn(stream::iter([("x", vec![3_u8; 6 * BATCH])]).to_device(sim.device()));
     let other = other.poll_next();
-    sim.hold_staging(false);
-    assert!(sim.counters().live_device_bytes <= 16 * BATCH, "{:?}", sim.counters());
-    drop((waits, other));
+    assert!(other.is_ready() && sim.counters().live_device_bytes <= 24 * BATCH, "{:?}", sim.counters());
+    drop((fills_the_ring, waits_behind, other));
 }
 
 #[test]

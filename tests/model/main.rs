@@ -7,6 +7,7 @@
 
 mod check;
 mod finish;
+mod floors;
 mod judge;
 mod pipes;
 mod plain;
