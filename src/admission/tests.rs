@@ -125,6 +125,20 @@ fn a_quarantined_block_makes_the_budget_smaller() {
 }
 
 #[test]
+fn who_waits_for_more_than_a_quarantine_has_left_learns_so() {
+    let admission = Admission::new(2000, None);
+    let pipeline = admission.open();
+    let block = grant(&admission, &pipeline, 1000).unwrap();
+    let (mut waiter, mut ticket) = (task::spawn(()), Ticket::default());
+    let decision = waiter.enter(|context, _| admission.admit(&pipeline, 2000, &mut ticket, Some(context.waker()), NOW));
+    assert!(matches!(decision, Decision::Wait));
+    admission.quarantine(block);
+    assert!(waiter.is_woken());
+    let refused = admission.admit(&pipeline, 2000, &mut ticket, None, NOW);
+    assert!(matches!(refused, Decision::Refused(Error::BatchTooLarge { limit: 1000, .. })));
+}
+
+#[test]
 fn a_wait_is_said_after_five_seconds_and_ended_by_the_timeout() {
     let admission = Admission::new(1000, Some(Duration::from_secs(8)));
     let pipeline = admission.open();

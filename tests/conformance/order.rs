@@ -44,6 +44,26 @@ fn invariant_11_a_small_batch_does_not_overtake_a_large_one() {
 }
 
 #[test]
+fn invariant_11_a_small_batch_waits_for_the_last_chunk_of_a_large_one() {
+    // Four chunks of 16 KiB, and room for a small batch beside them.
+    let (chunk, room) = (16 << 10, 768);
+    let sim = Simulator::with(|builder| builder.memory_bytes(1 << 20).staging_bytes(4 * chunk + room)).unwrap();
+    let warm = sim.device().try_transfer(("x", vec![0_u8; 8])).unwrap();
+    sim.complete_all();
+    drop(warm);
+    assert_eq!(sim.device().stats().device_idle, 1024, "the small batch need not wait for its block");
+    let source = stream::iter([6 * chunk, 8].map(|bytes| ("x", vec![1_u8; bytes])));
+    let mut batches = task::spawn(source.to_device(sim.device()).buffered(2));
+    assert_pending!(batches.poll_next());
+    let mut order: Vec<_> = sim.pending().iter().map(|pending| pending.bytes).collect();
+    assert_eq!(order, [chunk; 4], "the rest waits for room in the ring");
+    while sim.complete_next() {
+        order.extend(sim.pending().iter().skip(3).map(|pending| pending.bytes));
+    }
+    assert_eq!(order, [chunk, chunk, chunk, chunk, chunk, chunk, 8]);
+}
+
+#[test]
 fn invariant_11_two_pipelines_interleave_by_chunk() {
     let settings = |builder: inflight::DeviceBuilder<'static>| builder.staging_bytes(1 << 20);
     let sim = Simulator::with(settings).unwrap();
