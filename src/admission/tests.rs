@@ -50,6 +50,21 @@ fn invariant_10_a_known_floor_is_kept_however_much_the_others_want() {
 }
 
 #[test]
+fn invariant_10_the_floor_of_each_of_several_pipelines_is_kept() {
+    let admission = Admission::new(14_000, None);
+    let (small, others) = (admission.open(), [admission.open(), admission.open()]);
+    for large in &others {
+        let first = grant(&admission, large, 4000).unwrap();
+        admission.release(first);
+    }
+    let held: Vec<_> = std::iter::from_fn(|| grant(&admission, &small, 1000)).collect();
+    assert!(!held.is_empty());
+    for large in &others {
+        assert!(grant(&admission, large, 4000).is_some(), "beside {} small batches", held.len());
+    }
+}
+
+#[test]
 fn a_floor_that_does_not_fit_is_an_error_at_once() {
     let admission = Admission::new(10_000, None);
     let (one, two) = (admission.open(), admission.open());
@@ -170,6 +185,7 @@ fn no_more_operations_are_under_way_than_a_stream_takes() {
     let mut granted = 0;
     while let Decision::Granted(_) = admission.admit(&pipeline, 0, &mut Ticket::default(), None, NOW) {
         granted += 1;
+        assert!(granted <= MOST_OPERATIONS);
     }
     assert_eq!(granted, MOST_OPERATIONS);
     admission.operation_done();
