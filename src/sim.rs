@@ -233,25 +233,3 @@ impl Simulator {
         done
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn invariant_06_the_end_of_a_lost_device_frees_nothing() {
-        for code in [1, 700] {
-            let sim = Simulator::new().unwrap();
-            let arrived = sim.device.try_transfer(("x", vec![1_u8; 100])).unwrap();
-            sim.complete_all();
-            drop(arrived);
-            let failed = sim.device.try_transfer(("x", vec![2_u8; 100_000])).unwrap();
-            assert!(sim.fail_next(code));
-            drop(failed);
-            let Simulator { backend, device } = sim;
-            let frees = backend.counters().frees;
-            drop(device);
-            assert_eq!(backend.counters().frees == frees, code == 700, "after {code}");
-        }
-    }
-}
