@@ -53,6 +53,21 @@ fn invariant_10_a_known_floor_is_kept_however_much_the_others_want() {
 }
 
 #[test]
+fn invariant_10_the_floor_of_each_of_several_pipelines_is_kept() {
+    let admission = Admission::new(14_000, None);
+    let (small, others) = (admission.open(), [admission.open(), admission.open()]);
+    for large in &others {
+        let first = grant(&admission, large, 4000).unwrap();
+        admission.release(first);
+    }
+    let held: Vec<_> = std::iter::from_fn(|| grant(&admission, &small, 1000)).collect();
+    assert!(!held.is_empty());
+    for large in &others {
+        assert!(grant(&admission, large, 4000).is_some(), "beside {} small batches", held.len());
+    }
+}
+
+#[test]
 fn a_floor_that_does_not_fit_is_an_error_at_once() {
     let admission = Admission::new(10_000, None);
     let (one, two) = (admission.open(), admission.open());
@@ -130,6 +145,20 @@ fn a_quarantined_block_makes_the_budget_smaller() {
 }
 
 #[test]
+fn who_waits_for_more_than_a_quarantine_has_left_learns_so() {
+    let admission = Admission::new(2000, None);
+    let pipeline = admission.open();
+    let block = grant(&admission, &pipeline, 1000).unwrap();
+    let (mut waiter, mut ticket) = (task::spawn(()), Ticket::default());
+    let decision = waiter.enter(|context, _| admission.admit(&pipeline, 2000, &mut ticket, Some(context.waker()), NOW));
+    assert!(matches!(decision, Decision::Wait));
+    admission.quarantine(block);
+    assert!(waiter.is_woken());
+    let refused = admission.admit(&pipeline, 2000, &mut ticket, None, NOW);
+    assert!(matches!(refused, Decision::Refused(Error::BatchTooLarge { limit: 1000, .. })));
+}
+
+#[test]
 fn a_wait_is_said_after_five_seconds_and_ended_by_the_timeout() {
     let admission = Admission::new(1000, Some(Duration::from_secs(8)));
     let pipeline = admission.open();
@@ -161,6 +190,7 @@ fn no_more_operations_are_under_way_than_a_stream_takes() {
     let mut granted = 0;
     while let Decision::Granted(_) = admission.admit(&pipeline, 0, &mut Ticket::default(), None, NOW) {
         granted += 1;
+        assert!(granted <= MOST_OPERATIONS);
     }
     assert_eq!(granted, MOST_OPERATIONS);
     admission.operation_done();

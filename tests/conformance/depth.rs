@@ -16,6 +16,16 @@ fn invariant_02_a_copy_starts_when_the_transfer_is_made() {
 }
 
 #[test]
+fn invariant_02_a_large_copy_starts_when_the_transfer_is_made() {
+    let sim = by_hand(1 << 20);
+    let before = sim.counters();
+    // It needs a block and goes through staging threads, which nobody wakes later.
+    let transfer = sim.device().try_transfer(("x", vec![1_u8; 100_000])).unwrap();
+    assert_eq!(sim.counters().copies_submitted, before.copies_submitted + 1);
+    drop(transfer);
+}
+
+#[test]
 fn invariant_02_depth_n_keeps_n_minus_one_ahead_b31_b64() {
     for depth in [1, 2, 4, 8] {
         let sim = by_hand(64 << 20);

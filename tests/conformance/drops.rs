@@ -18,7 +18,8 @@ impl AsRef<[u8]> for Source {
     }
 }
 
-async fn registered(device: &inflight::Device, bytes: usize) -> (inflight::Registered, Arc<()>) {
+/// A registered array, and what is shared as long as its source is kept.
+pub(crate) async fn registered(device: &inflight::Device, bytes: usize) -> (inflight::Registered, Arc<()>) {
     let kept = Arc::new(());
     let array = HostArray::from_owner::<u8>(Source(pattern(0, bytes), kept.clone()), bytes).unwrap();
     (device.register(array).await.unwrap(), kept)

@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use inflight::sim::Simulator;
 use inflight::{BatchStreamExt, Error, HostBatch};
 use tokio_test::{assert_pending, assert_ready, task};
@@ -41,6 +41,47 @@ fn invariant_11_a_small_batch_does_not_overtake_a_large_one() {
     sim.hold_staging(false);
     let order: Vec<_> = sim.pending().iter().map(|pending| pending.bytes).collect();
     assert_eq!(order, sizes);
+}
+
+#[test]
+fn invariant_11_a_small_batch_waits_for_the_last_chunk_of_a_large_one() {
+    // Four chunks of 16 KiB, and room for a small batch beside them.
+    let (chunk, room) = (16 << 10, 768);
+    let sim = Simulator::with(|builder| builder.memory_bytes(1 << 20).staging_bytes(4 * chunk + room)).unwrap();
+    let warm = sim.device().try_transfer(("x", vec![0_u8; 8])).unwrap();
+    sim.complete_all();
+    drop(warm);
+    assert_eq!(sim.device().stats().device_idle, 1024, "the small batch need not wait for its block");
+    let source = stream::iter([6 * chunk, 8].map(|bytes| ("x", vec![1_u8; bytes])));
+    let mut batches = task::spawn(source.to_device(sim.device()).buffered(2));
+    assert_pending!(batches.poll_next());
+    let mut order: Vec<_> = sim.pending().iter().map(|pending| pending.bytes).collect();
+    assert_eq!(order, [chunk; 4], "the rest waits for room in the ring");
+    while sim.complete_next() {
+        order.extend(sim.pending().iter().skip(3).map(|pending| pending.bytes));
+    }
+    assert_eq!(order, [chunk, chunk, chunk, chunk, chunk, chunk, 8]);
+}
+
+#[test]
+fn invariant_11_what_waits_for_room_on_the_copy_stream_keeps_its_order() {
+    let sim = by_hand(64 << 20);
+    let registered = sim.device().register(vec![1_u8; 512]).now_or_never().unwrap().unwrap();
+    let names = |batch: usize| (0..64).map(move |field| format!("{batch}.{field}"));
+    let sent: Vec<_> = (0..5)
+        .map(|batch| {
+            let fields = names(batch).map(|name| (name, registered.clone()));
+            sim.device().try_transfer(HostBatch::from_fields(fields)).unwrap()
+        })
+        .collect();
+    assert_eq!(sim.pending().len(), 256, "the others wait");
+    let mut order = Vec::new();
+    while let Some(next) = sim.pending().first() {
+        order.extend(next.fields.clone());
+        assert!(sim.complete_next());
+    }
+    assert_eq!(order, (0..5).flat_map(names).collect::<Vec<_>>());
+    drop(sent);
 }
 
 #[test]

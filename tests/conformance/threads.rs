@@ -1,6 +1,6 @@
 //! Threads: few, quiet, gone when nothing needs them (invariants 8 and 12); executors of every kind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use inflight::{BatchStreamExt, Device, LinkModel};
@@ -117,6 +117,11 @@ fn invariant_12_threads_end_when_nothing_needs_them() {
     drop((device, stream));
     if let Some(count) = threads_of_ours() {
         assert!(count > 0, "the batch still needs its device");
+    }
+    // By then they are parked: none of them looks up by itself.
+    let pause = Instant::now();
+    while pause.elapsed() < Duration::from_millis(100) {
+        std::thread::yield_now();
     }
     drop(batch);
     crate::bed::eventually("the threads end", || threads_of_ours().unwrap_or(0) == 0);

@@ -24,6 +24,34 @@ fn invariant_07_the_latest_waker_is_woken_b49() {
     assert_ready_ok!(second.poll());
 }
 
+/// Polls `future` in one task and then in another, and answers with what it comes to, of which only the other is told.
+fn moved<F: Future + Unpin>(mut future: F, get_on: impl FnOnce()) -> F::Output {
+    let mut first = task::spawn(());
+    first.enter(|context, _| assert!(future.poll_unpin(context).is_pending()));
+    let mut second = task::spawn(future);
+    assert!(second.poll().is_pending());
+    get_on();
+    assert!(second.is_woken() && !first.is_woken());
+    assert_ready!(second.poll())
+}
+
+#[test]
+fn invariant_07_who_waits_may_move_to_another_task_b49() {
+    let sim = by_hand(1024);
+    let (device, stream) = (sim.device().clone(), host_stream(sim.device()));
+    let go = || assert!(sim.complete_next());
+    let early = device.try_transfer(("x", vec![1_u8; 8])).unwrap().early().now_or_never().unwrap().unwrap();
+    moved(early.field("x").unwrap().ready(), go).unwrap();
+    moved(stream.run(|| ()), go).unwrap();
+    moved(early.field("x").unwrap().read_back::<u8>().unwrap(), go).unwrap();
+    let leave = || {
+        drop(early);
+        sim.pending();
+    };
+    let _transfer = moved(Box::pin(device.transfer(("x", vec![2_u8; 8]))), leave).unwrap();
+    moved(Box::pin(device.drain()), go).unwrap();
+}
+
 #[test]
 fn invariant_07_a_pending_poll_wakes_nobody_b52() {
     let sim = by_hand(1 << 20);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::executor::block_on;
-use inflight::cudarc::driver::{CudaContext, CudaStream, result};
+use inflight::cudarc::driver::{CudaContext, CudaStream, result, sys};
 use inflight::{ComputeStream, Device, DeviceKind, Error, UnifiedMemory};
 
 use crate::rig::{Driver, Rig, driver, pattern};
@@ -49,6 +49,28 @@ fn the_current_context_is_left_as_it_was_found_b107() {
         drop(stream);
     }
     drop(device);
+    rig.finish();
+}
+
+/// Puts this thread in a capture mode; answers with the one that it was in.
+fn exchange(mut mode: sys::CUstreamCaptureMode) -> sys::CUstreamCaptureMode {
+    // SAFETY: the mode is a known one, and the one before is written in its place.
+    unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) }.result().unwrap();
+    mode
+}
+
+#[test]
+fn the_capture_mode_is_left_as_it_was_found() {
+    let Some(rig) = Rig::new() else { return };
+    for mode in [
+        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+    ] {
+        let found = exchange(mode);
+        drop(use_all(&rig.device));
+        assert_eq!(exchange(found), mode);
+    }
     rig.finish();
 }
 

@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use inflight::cudarc::driver::{CudaContext, CudaStream, sys};
 use inflight::{BatchStreamExt, Device, Error, batch};
 
-use crate::rig::{StandIn, alone, pattern, stand_in};
+use crate::rig::{StandIn, alone, eventually, pattern, stand_in};
 
 /// An array of so many bytes has pages of its own: what stays registered after a fault is in nobody's way.
 const OWN_PAGES: usize = 4 << 20;
@@ -228,5 +228,27 @@ fn out_of_memory_is_an_error_and_then_forgotten_b94_b97() {
         assert!(error.take_batch().is_some(), "the batch comes back");
         device.transfer(("x", vec![0_u8; 20 << 20])).await.unwrap().await.unwrap();
     });
+    stand_in.reset();
+}
+
+#[test]
+fn the_end_of_a_lost_device_frees_nothing() {
+    let _alone = alone();
+    let Some(stand_in) = stand_in() else { return };
+    stand_in.reset();
+    let context = CudaContext::new(0).unwrap();
+    let (streams, frees) = (|| stand_in.counter("streams"), || stand_in.calls(Some("cuMemFreeAsync")));
+    for code in [1, 700] {
+        let before = streams();
+        let device = Device::builder().context(&context).build().unwrap();
+        // Its block is idle then.
+        drop(block_on(async { device.transfer(("x", pattern(1, 1000))).await?.await }).unwrap());
+        stand_in.fail(Some("cuEventQuery"), 1, code);
+        assert!(block_on(async { device.transfer(("x", pattern(2, 300_000))).await?.await }).is_err());
+        let freed = frees();
+        drop(device);
+        eventually("the device is gone", || streams() == before);
+        assert_eq!(frees() == freed, code == 700, "after {code}");
+    }
     stand_in.reset();
 }

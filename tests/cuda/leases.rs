@@ -34,11 +34,12 @@ fn a_view_is_a_kernels_argument_and_a_source_of_copies() {
 fn a_view_used_on_another_stream_is_ordered_and_blocks() {
     let Some(rig) = Rig::new() else { return };
     let other = rig.context().new_stream().unwrap();
-    for bytes in SIZES {
+    // Either stream may be the slower one: its work is not done when the other's is.
+    for (bytes, own, others) in SIZES.into_iter().flat_map(|bytes| [(bytes, 100, 0), (bytes, 20, 60)]) {
         let batch = rig.batch(1, bytes);
         let mut lease = batch.on(&rig.stream).unwrap();
         // Queued on the lease's stream, behind something slow: the other stream must see it.
-        rig.spin(&rig.stream, Duration::from_millis(20));
+        rig.spin(&rig.stream, Duration::from_millis(own));
         let [mut view] = lease.split_mut::<u8, 1>(["x"]).unwrap();
         let (add, len) = (rig.kernel("add_u8"), bytes as u64);
         {
@@ -49,8 +50,7 @@ fn a_view_used_on_another_stream_is_ordered_and_blocks() {
         }
         let added: Vec<u8> = pattern(1, bytes).into_iter().map(|byte| byte.wrapping_add(1)).collect();
         let mut copy = other.alloc_zeros::<u8>(bytes).unwrap();
-        // The other stream is slow as well: its copy is not done when the lease's stream is.
-        rig.spin(&other, Duration::from_millis(60));
+        rig.spin(&other, Duration::from_millis(others));
         other.memcpy_dtod(&view, &mut copy).unwrap();
         // The guard has blocked until the copy was done: the lease may end and its memory be used again.
         lease.end().unwrap();
