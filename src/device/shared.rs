@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     pub(crate) drained: Waiters,
     /// What copies without an event read, until an event behind them can be recorded.
     orphans: Mutex<Vec<Held>>,
-    /// Sources of copies that are done: dropped together, on a staging thread, since they are the user's.
-    sources: Mutex<Vec<Owner>>,
+    /// Sources of copies that are done: dropped together, on a staging thread, since they are the user's. Who drains waits.
+    sources: Mutex<Vec<(Owner, Active)>>,
     lost: OnceLock<Fault>,
     forks: u64,
 }
@@ -202,13 +202,13 @@ impl Shared {
     }
 
     /// Has the source of a copy that is done dropped on a staging thread, with others, when the reactor has time.
-    pub(crate) fn drop_later(&self, source: Owner) {
+    pub(crate) fn drop_later(self: &Arc<Self>, source: Owner) {
         const MANY: usize = 64;
         /// By then the reactor looks, should nothing else wake it: who waits for page-locked memory waits for this.
         const SOON: Duration = Duration::from_millis(1);
         let count = {
             let mut sources = lock(&self.sources);
-            sources.push(source);
+            sources.push((source, Active::new(self)));
             sources.len()
         };
         match count {
@@ -223,7 +223,7 @@ impl Shared {
         let sources = std::mem::take(&mut *lock(&self.sources));
         if !sources.is_empty() {
             // One by one: a panic of one must not become a second one while it unwinds.
-            let drop_one = |source| caught("the drop of a source", || drop::<Owner>(source));
+            let drop_one = |source| caught("the drop of a source", || drop::<(Owner, Active)>(source));
             self.engine.run(Box::new(move || sources.into_iter().for_each(drop_one)));
         }
     }

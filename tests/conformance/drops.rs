@@ -231,7 +231,7 @@ fn who_waits_for_page_locked_memory_gets_that_of_a_small_batch_that_is_sent_b11(
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let device = inflight::Device::builder().host().pinned_bytes(4096).build().unwrap();
-        futures::executor::block_on(async {
+        block_on(async {
             for n in 0..20 {
                 // The last one's memory is all there is. Nothing else goes on that would bring it back by the way.
                 let mut array = device.pinned::<u8, _>(4096).await.unwrap();
@@ -260,6 +260,21 @@ fn invariant_07_an_array_that_calls_the_device_when_it_is_dropped_stops_nobody()
             eventually("the batch arrives", || sent.is_finished());
             assert!(sent.join().unwrap().is_ok());
             eventually("the registration has ended", || Arc::strong_count(&kept) == 1);
+        },
+    );
+}
+
+#[test]
+fn who_drains_waits_until_page_locked_sources_are_back() {
+    on_each(
+        |builder| builder,
+        async |bed| {
+            for n in 0..20 {
+                let array = bed.device.pinned::<u8, _>(4096).await.unwrap();
+                drop(bed.device.transfer(("x", array)).await.unwrap());
+                bed.device.drain().await.unwrap();
+                assert_eq!(bed.device.stats().pinned_used, 0, "batch {n}");
+            }
         },
     );
 }
