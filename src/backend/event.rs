@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Count;
 
 use super::{Answer, Fault};
-use crate::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Condvar, Mutex, lock, wait};
 
 /// A handle on an event. Clones are the same event; who pools it sees to it that it is recorded anew only when it is free.
@@ -71,7 +71,7 @@ impl HostEvent {
     }
 
     /// Notes a record; returns its number.
-    pub(super) fn record(&self) -> u64 {
+    pub(crate) fn record(&self) -> u64 {
         self.code.store(0, Ordering::Relaxed);
         self.recorded.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -82,24 +82,27 @@ impl HostEvent {
     }
 
     /// The record of that number was reached, after work that ended with `code`.
-    pub(super) fn fire(&self, number: u64, code: i32) {
+    pub(crate) fn fire(&self, number: u64, code: i32) {
         if number == self.latest() && code != 0 {
             self.code.store(code, Ordering::Release);
         }
         // `fetch_max`, but ThreadSanitizer does not see the order that one makes.
-        let _ = self.fired.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |fired| (fired < number).then_some(number));
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        let _ =
+            self.fired.fetch_update(Ordering::AcqRel, Ordering::Acquire, |fired| (fired < number).then_some(number));
+        // Either who sleeps is seen here, or he sees that it has fired.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
             drop(lock(&self.lock));
             self.changed.notify_all();
         }
     }
 
     pub(super) fn has_fired(&self, number: u64) -> bool {
-        self.fired.load(Ordering::SeqCst) >= number
+        self.fired.load(Ordering::Acquire) >= number
     }
 
     /// Whether the latest record has fired.
-    pub(super) fn query(&self) -> Answer {
+    pub(crate) fn query(&self) -> Answer {
         if !self.has_fired(self.latest()) {
             return Answer::NotYet;
         }
@@ -110,15 +113,16 @@ impl HostEvent {
     }
 
     /// Blocks a stream's thread until the record of that number has fired.
-    pub(super) fn block_until(&self, number: u64) {
+    pub(crate) fn block_until(&self, number: u64) {
         if self.has_fired(number) {
             return;
         }
         let mut guard = lock(&self.lock);
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         while !self.has_fired(number) {
             guard = wait(&self.changed, guard);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }

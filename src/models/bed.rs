@@ -51,9 +51,14 @@ pub(super) fn by_hand() -> Simulator {
 
 /// A device whose work is done as soon as it is enqueued, with a reactor and so many staging threads.
 pub(super) fn at_once(threads: usize) -> Device {
+    at_once_with_driver(threads).0
+}
+
+/// The same with its driver, whose calls can be made to fail.
+pub(super) fn at_once_with_driver(threads: usize) -> (Device, Arc<SimBackend>) {
     let backend = Arc::new(SimBackend::at_once().unwrap());
     let builder = small(Device::builder()).staging_threads(threads);
-    builder.build_on(backend, "model".to_owned(), DeviceKind::Simulated).unwrap()
+    (builder.build_on(backend.clone(), "model".to_owned(), DeviceKind::Simulated).unwrap(), backend)
 }
 
 pub(super) fn compute_stream(device: &Device) -> HostStream {

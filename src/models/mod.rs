@@ -5,6 +5,7 @@
 
 mod admission;
 mod bed;
+mod events;
 #[cfg(inflight_shuttle)]
 mod pipelines;
 mod queues;

@@ -13,7 +13,7 @@ use crate::batch::{BatchOwner, HostBatch};
 use crate::error::{Error, Result};
 use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock, spawn, wait};
 
 /// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
@@ -160,7 +160,7 @@ impl Engine {
             let work = {
                 let mut state = lock(&self.state);
                 let State { ring, lanes, held, .. } = &mut *state;
-                let freed = self.freed.load(Ordering::SeqCst);
+                let freed = self.freed.load(Ordering::Acquire);
                 let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
                 lane.and_then(|lane| lane.next(ring, self.chunk_bytes, freed, &mut spent))
             };
@@ -207,8 +207,10 @@ impl Engine {
 
     /// Device memory came free, or never will: a batch whose block could not be allocated tries again.
     pub(crate) fn memory_came_free(&self) {
-        self.freed.fetch_add(1, Ordering::SeqCst);
-        if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
+        self.freed.fetch_add(1, Ordering::AcqRel);
+        // Either it is seen here that somebody starves, or he sees that something came free.
+        fence(Ordering::SeqCst);
+        if self.starved.load(Ordering::Relaxed) && self.starved.swap(false, Ordering::AcqRel) {
             self.kick();
         }
     }
@@ -331,7 +333,7 @@ impl Engine {
             if lane.begin_to_send() {
                 return Some(Task::Send(id));
             }
-            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::SeqCst), spent) {
+            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::Acquire), spent) {
                 *served = id;
                 return Some(Task::Work(id, work));
             }
@@ -362,7 +364,7 @@ impl Engine {
     /// Gets a block: from what is idle by now, from the backend, or later.
     fn allocate(&self, lane: u64, staged: &StagedBatch) {
         let device = &staged.core.device;
-        let freed = self.freed.load(Ordering::SeqCst);
+        let freed = self.freed.load(Ordering::Acquire);
         let grant = lock(&staged.grant).take();
         let starved = grant.and_then(|mut grant| match block_for(device, &mut grant) {
             Ok(memory) => {
@@ -382,9 +384,10 @@ impl Engine {
         if let Some(lane) = lock(&self.state).lanes.get_mut(&lane) {
             if starves { lane.starve(freed) } else { lane.allocated() }
         }
-        self.starved.fetch_or(starves, Ordering::SeqCst);
+        self.starved.fetch_or(starves, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
         // What came free between the attempt and the flag is not missed: either it saw the flag, or it is seen here.
-        if !starves || self.freed.load(Ordering::SeqCst) != freed {
+        if !starves || self.freed.load(Ordering::Acquire) != freed {
             self.kick();
         }
     }
