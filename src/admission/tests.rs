@@ -11,7 +11,10 @@ fn grant(admission: &Admission, pipeline: &Pipeline, bytes: usize) -> Option<Blo
     match admission.admit(pipeline, bytes, &mut Ticket::default(), None, NOW) {
         Decision::Granted(grant) => {
             admission.operation_done();
-            let memory = grant.block.unwrap_or(Memory { ptr: std::ptr::null_mut(), bytes });
+            let memory = grant.block.unwrap_or_else(|| {
+                admission.fulfilled(bytes);
+                Memory { ptr: std::ptr::null_mut(), bytes }
+            });
             Some(Block { memory, pipeline: pipeline.id() })
         }
         Decision::Wait => None,
