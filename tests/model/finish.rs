@@ -95,8 +95,13 @@ impl World {
             assert_eq!((left.0, left.1, left.2), (0, 0, 0), "{stats:?}");
             return;
         }
-        assert_eq!(left, (0, 0, 0, 0, 0), "{stats:?}");
-        assert_eq!(self.yard.alive(), 0, "all sources were let go of");
+        // An event that could not be asked, and one behind it neither: nobody knows whether the copy still reads its source.
+        let kept = self.plain.was_injected(35) && stats.leaked > 0;
+        assert_eq!((left.0, left.1, left.2), (0, 0, 0), "{stats:?}");
+        if !kept {
+            assert_eq!((left.3, left.4), (0, 0), "{stats:?}");
+            assert_eq!(self.yard.alive(), 0, "all sources were let go of");
+        }
         let lacking = self.sizes.memory - stats.device_limit;
         assert_eq!(lacking as u64, stats.device_quarantined, "{stats:?}");
         if self.plain.calls_are_fine() {
@@ -107,7 +112,8 @@ impl World {
         // The end of the device may have struck when nobody asked any more: then nothing is freed.
         if !self.plain.was_injected(37) && !self.plain.was_lost_by_injection() {
             assert_eq!(counters.live_device_bytes as u64, stats.device_quarantined, "{counters:?}");
-            assert_eq!(counters.live_pinned_bytes as u64, self.sizes.staging as u64 + stats.leaked, "{counters:?}");
+            let pinned = counters.live_pinned_bytes as u64 - self.sizes.staging as u64;
+            assert!(kept || pinned == stats.leaked, "{counters:?}");
         }
     }
 

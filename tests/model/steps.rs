@@ -129,6 +129,8 @@ fn fault() -> impl Strategy<Value = Step> {
             Just((FaultPoint::Submit, 32)),
             Just((FaultPoint::Record, 33)),
             Just((FaultPoint::Wait, 34)),
+            // Whether the work is done nobody knows then.
+            Just((FaultPoint::Query, 35)),
             Just((FaultPoint::Query, 600)),
             Just((FaultPoint::Query, 906)),
             Just((FaultPoint::Free, 37)),
