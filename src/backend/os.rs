@@ -1,4 +1,4 @@
-//! What the operating system is asked for: exact sleeps, a thread's CPU time, and whether this process was forked.
+//! What the operating system is asked for: exact sleeps, a thread's CPU time, memory, and whether this process was forked.
 //!
 //! Each has a portable fallback.
 
@@ -51,4 +51,41 @@ pub(crate) fn thread_cpu_time() -> Option<Duration> {
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub(crate) fn thread_cpu_time() -> Option<Duration> {
     None
+}
+
+/// Bytes of memory that can be had without ending anybody, of the machine and of this process's control group; `None` where
+/// the system does not tell.
+#[cfg(feature = "cuda")]
+pub(crate) fn available_memory() -> Option<usize> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").and_then(|text| Some(row(&text, "MemAvailable:")?.saturating_mul(1024)));
+    let group = || {
+        let number = |name: &str| read(&format!("/sys/fs/cgroup/memory.{name}"))?.trim().parse::<usize>().ok();
+        // Pages of files are given up for others.
+        let files = read("/sys/fs/cgroup/memory.stat").and_then(|text| row(&text, "file")).unwrap_or(0);
+        Some(number("max")?.saturating_sub(number("current")?.saturating_sub(files)))
+    };
+    machine.into_iter().chain(group()).min()
+}
+
+/// The number in the row of that name.
+#[cfg(feature = "cuda")]
+fn row(text: &str, name: &str) -> Option<usize> {
+    let mut words = text.lines().map(str::split_whitespace).find(|words| words.clone().next() == Some(name))?;
+    words.nth(1)?.parse().ok()
+}
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_of_the_system_are_read() {
+        let text = "MemTotal:       24000000 kB\nMemAvailable:   23000000 kB\nfile 4096\n";
+        assert_eq!(row(text, "MemAvailable:"), Some(23_000_000));
+        assert_eq!(row(text, "file"), Some(4096));
+        assert_eq!(row(text, "Mem"), None);
+        #[cfg(target_os = "linux")]
+        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
+    }
 }

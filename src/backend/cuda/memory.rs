@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 
 use super::context::{Context, OurStream, Raw};
 use super::driver::PoolProperties;
-use crate::backend::{Fault, Memory};
+use crate::backend::{Fault, Memory, os};
 use crate::sync::{Mutex, lock};
 
 /// Page-locked for all contexts of the process.
@@ -135,10 +135,14 @@ impl HostMemory {
     }
 
     pub(super) fn alloc(&self, bytes: usize) -> Result<Memory, Fault> {
-        if bytes >= MAPPED
-            && let Some(memory) = self.map(bytes)
-        {
-            return Ok(memory);
+        if bytes >= MAPPED {
+            // What is locked can't be swapped: beyond what there is the system would end processes, this one first.
+            if os::available_memory().is_some_and(|available| bytes > available) {
+                return Err(Fault::new(Fault::OUT_OF_MEMORY, "page-locked memory"));
+            }
+            if let Some(memory) = self.map(bytes) {
+                return Ok(memory);
+            }
         }
         let _inside = self.context.enter()?;
         let mut address = std::ptr::null_mut();
