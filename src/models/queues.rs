@@ -25,10 +25,10 @@ fn tasks_of_two_threads_are_all_done_and_the_thread_ends() {
         let launching = thread::spawn(move || launch(&same, &also));
         launch(&queue, &done);
         launching.join().unwrap();
-        drop(queue);
-        // The model ends when all threads have; a task that is never done would be a deadlock here.
         while done.load(Ordering::Acquire) < 2 {
             crate::sync::yield_now();
         }
+        // The model ends when all threads have.
+        drop(queue);
     });
 }
