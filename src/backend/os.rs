@@ -1,8 +1,8 @@
 //! What the operating system is asked for: exact sleeps, a thread's CPU time, memory, and whether this process was forked.
 //!
-//! Each has a portable fallback.
+//! Each has a portable fallback; Miri, which runs tests, knows none of these calls.
 
-#![cfg_attr(unix, expect(unsafe_code, reason = "calls into the C library"))]
+#![cfg_attr(all(unix, not(miri)), expect(unsafe_code, reason = "calls into the C library"))]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// How many forks lie between the first process that asked and this one.
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 pub(crate) fn fork_generation() -> u64 {
     extern "C" fn in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
@@ -24,14 +24,14 @@ pub(crate) fn fork_generation() -> u64 {
 }
 
 /// There is no fork here.
-#[cfg(not(unix))]
+#[cfg(any(not(unix), miri))]
 pub(crate) fn fork_generation() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
 /// Lets this thread's timed waits end when they are due, and not up to 50 µs later.
 pub(crate) fn sleep_exactly() {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: sets the calling thread's timer slack; no memory is passed.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1)
@@ -39,7 +39,7 @@ pub(crate) fn sleep_exactly() {
 }
 
 /// CPU time of the calling thread, where the system tells it.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(miri)))]
 pub(crate) fn thread_cpu_time() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours and outlives the call.
@@ -48,7 +48,7 @@ pub(crate) fn thread_cpu_time() -> Option<Duration> {
 }
 
 /// The system does not tell.
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+#[cfg(any(not(any(target_os = "linux", target_os = "macos")), miri))]
 pub(crate) fn thread_cpu_time() -> Option<Duration> {
     None
 }
