@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use inflight::cudarc::driver::{CudaContext, CudaStream, sys};
 use inflight::{BatchStreamExt, Device, Error, batch};
 
-use crate::rig::{StandIn, alone, eventually, pattern, stand_in};
+use crate::rig::{StandIn, alone, eventually, pattern, quiet, stand_in};
 
 /// An array of so many bytes has pages of its own: what stays registered after a fault is in nobody's way.
 const OWN_PAGES: usize = 4 << 20;
@@ -149,6 +149,7 @@ fn at_calls(function: Option<&'static str>, code: i32, sticky: bool, every: u64)
     // Opening the driver is for `open.rs`, and happens once in a process.
     stand_in.reset();
     drop(Device::cuda(0).unwrap());
+    quiet(stand_in);
     let mut k = 1;
     while with_fault(stand_in, function, k, code, sticky) {
         k += every;

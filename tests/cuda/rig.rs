@@ -40,6 +40,17 @@ pub(crate) fn stand_in() -> Option<&'static StandIn> {
     }
 }
 
+/// Waits until nobody calls the driver any more: the devices of tests before are gone, and meet no fault of the next one.
+pub(crate) fn quiet(stand_in: &StandIn) {
+    eventually("the driver is left alone", || {
+        let (before, begun) = (stand_in.calls(None), Instant::now());
+        while begun.elapsed() < Duration::from_millis(100) {
+            std::thread::yield_now();
+        }
+        stand_in.calls(None) == before
+    });
+}
+
 impl Rig {
     /// The rig, or nothing where there is no driver of any kind.
     pub(crate) fn new() -> Option<Self> {
