@@ -23,10 +23,10 @@ use crate::device::PipelineStats;
 use crate::error::{Error, Returned};
 use crate::memory::blocks::Idle;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{IS_MODEL, Mutex, lock};
 
 /// How many operations may be under way at once: far below the 1 020 at which a driver blocks the caller.
-pub(crate) const MOST_OPERATIONS: usize = 256;
+pub(crate) const MOST_OPERATIONS: usize = if IS_MODEL { 2 } else { 256 };
 
 /// A block of device memory in use, and whose budget it counts in.
 #[derive(Debug)]

@@ -14,7 +14,11 @@ const BATCH: usize = 4096;
 async fn admitted(admission: &Admission, pipeline: &Pipeline) -> Grant {
     let mut ticket = Ticket::default();
     poll_fn(|context| match admission.admit(pipeline, BATCH, &mut ticket, Some(context.waker()), Duration::ZERO) {
-        Decision::Granted(grant) => Poll::Ready(grant),
+        Decision::Granted(grant) => {
+            // Its block is what these models are about.
+            admission.operation_done();
+            Poll::Ready(grant)
+        }
         Decision::Wait => Poll::Pending,
         Decision::Refused(error) => panic!("{error}"),
     })

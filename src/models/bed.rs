@@ -44,7 +44,12 @@ fn small(builder: DeviceBuilder<'static>) -> DeviceBuilder<'static> {
 
 /// A simulated device that the model drives.
 pub(super) fn by_hand() -> Simulator {
-    let sim = Simulator::with(small).unwrap();
+    by_hand_with(|builder| builder)
+}
+
+/// The same with other settings.
+pub(super) fn by_hand_with(settings: fn(DeviceBuilder<'static>) -> DeviceBuilder<'static>) -> Simulator {
+    let sim = Simulator::with(|builder| settings(small(builder))).unwrap();
     sim.poison(true);
     sim
 }

@@ -7,13 +7,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::bed::{block_on, check, thread};
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{IS_MODEL, yield_now};
+use crate::sync::yield_now;
 use crate::{BatchStreamExt, ComputeStream, Device, HostStream, batch};
 
 const BATCHES: u8 = 4;
 
 fn device(threads: usize) -> Device {
-    assert!(IS_MODEL);
     let builder = Device::builder().host().staging_threads(threads).staging_bytes(4 << 10).memory_bytes(24 << 10);
     builder.readback_bytes(8 << 10).pinned_bytes(4 << 10).build().unwrap()
 }

@@ -95,7 +95,7 @@ impl ReadCore {
             read.bytes > 0
         });
         let Some(device) = reads.first().map(|read| read.device.clone()) else { return };
-        if !Self::try_enqueue(&reads) {
+        if device.has_many_copies() || !Self::try_enqueue(&reads) {
             device.pinned.wait_for(reads);
             // What came back meanwhile is not missed.
             device.pinned.serve();
@@ -105,9 +105,6 @@ impl ReadCore {
     /// Begins if there is memory to read into. Answers whether they need not be asked again.
     pub(crate) fn try_enqueue(reads: &[Arc<Self>]) -> bool {
         let Some(device) = reads.first().map(|read| &read.device) else { return true };
-        if device.has_many_copies() && !device.is_lost() {
-            return false;
-        }
         let sizes: SmallVec<[usize; 4]> = reads.iter().map(|read| read.bytes).collect();
         let taken = device.lost().map_or_else(|| device.pinned.try_take_all(device, Purpose::Read, &sizes), Err);
         match taken {
@@ -119,11 +116,17 @@ impl ReadCore {
     }
 
     fn enqueue_taken(self: &Arc<Self>, taken: Taken) {
-        // Counted from now on: others ask how many there are before this one is enqueued.
-        self.device.copies.fetch_add(1, Ordering::AcqRel);
+        let begin = || {
+            // Counted from now on: others ask how many there are before this one is enqueued.
+            self.device.copies.fetch_add(1, Ordering::AcqRel);
+        };
         match taken {
-            Taken::Block(block) => self.enqueue(Ok(block)),
+            Taken::Block(block) => {
+                begin();
+                self.enqueue(Ok(block));
+            }
             Taken::Reserved(block) => {
+                begin();
                 let this = self.clone();
                 self.device.engine.run(Box::new(move || this.enqueue(block.fill())));
             }

@@ -170,13 +170,16 @@ impl PinnedPool {
                 (state.reads.pop_front(), state.puts)
             };
             let Some(reads) = reads else { return };
-            if !ReadCore::try_enqueue(&reads) {
+            let Some(device) = reads.first().map(|read| read.device().clone()) else { continue };
+            let many = device.has_many_copies() && !device.is_lost();
+            if many || !ReadCore::try_enqueue(&reads) {
                 let mut state = lock(&self.state);
                 state.reads.push_front(reads);
-                if state.puts == puts {
+                // Who changed meanwhile what they wait for has found nobody waiting.
+                let changed = if many { !device.has_many_copies() } else { state.puts != puts };
+                if !changed {
                     return;
                 }
-                // What came back meanwhile has found nobody waiting.
             }
         }
     }
