@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ndarray::{ArrayD, Dimension};
 use smallvec::SmallVec;
 
+use super::change::Change;
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::memory::{HostBytes, Owner};
@@ -38,14 +39,14 @@ pub struct HostArray {
     pub(super) shape: SmallVec<[usize; 4]>,
     pub(super) steps: SmallVec<[Step; 4]>,
     /// Conversions on the way, in order.
-    pub(super) casts: SmallVec<[Dtype; 2]>,
+    pub(super) changes: SmallVec<[Change; 1]>,
 }
 
 impl HostArray {
     /// An array over `bytes`, which begin at its first element.
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
-        Self { bytes, stored, shape: shape.into(), steps, casts: SmallVec::new() }
+        Self { bytes, stored, shape: shape.into(), steps, changes: SmallVec::new() }
     }
 
     /// What keeps its memory.
@@ -55,7 +56,7 @@ impl HostArray {
 
     /// The type that its elements have on the device.
     pub fn dtype(&self) -> Dtype {
-        self.casts.last().copied().unwrap_or(self.stored)
+        self.changes.last().map_or(self.stored, Change::dtype)
     }
 
     /// Its shape in elements.
@@ -199,7 +200,7 @@ impl HostArray {
 
     /// The address of its bytes, if they lie in memory one behind the other in logical order.
     pub(crate) fn contiguous_bytes(&self) -> Option<*const u8> {
-        if self.casts.iter().any(|cast| *cast != self.stored) {
+        if !self.changes.is_empty() {
             return None;
         }
         let mut expected = 1;
@@ -215,6 +216,12 @@ impl HostArray {
         Some(self.bytes.ptr())
     }
 
+    /// The same with one more conversion on the way.
+    pub(crate) fn changed(mut self, change: Option<Change>) -> Self {
+        self.changes.extend(change);
+        self
+    }
+
     pub(crate) const fn stored(&self) -> Dtype {
         self.stored
     }
@@ -223,8 +230,8 @@ impl HostArray {
         &self.steps
     }
 
-    pub(crate) fn casts(&self) -> &[Dtype] {
-        &self.casts
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
     }
 }
 

@@ -22,7 +22,10 @@ use self::hardware::Hardware;
 use self::memory::{DeviceMemory, HostMemory};
 pub(crate) use self::open::Unavailable;
 pub(crate) use self::stream::CudaQueue;
-use super::{Answer, Backend, Copy, Direction, Event, Fault, Inside, Memory, Refusal, Space, StreamHandle, Streams};
+use super::{
+    Answer, Backend, Copy, Direction, Event, Fault, Inside, Memory, Pitched, Rearrangement, Rearranges, Refusal, Space,
+    StreamHandle, Streams,
+};
 use crate::batch::Name;
 
 /// A capture is going on where this was asked.
@@ -75,7 +78,7 @@ impl CudaBackend {
         let (_, greatest) = context.priorities()?;
         let ours = |priority| Ok(StreamHandle::Cuda(CudaQueue::ours(context.stream(priority)?)));
         Ok(Self {
-            streams: Streams { copy: ours(greatest)?, read: ours(greatest)? },
+            streams: Streams { copy: ours(greatest)?, read: ours(greatest)?, relayout: ours(greatest)? },
             device: DeviceMemory::new(&context, device, hardware.memory_pools)?,
             host: HostMemory::new(context.clone()),
             hardware,
@@ -197,6 +200,23 @@ impl Backend for CudaBackend {
                 driver.copy_on_device(to.addr() as u64, from.addr() as u64, bytes, raw)
             },
         }
+    }
+
+    unsafe fn copy_pitched(&self, _stream: &StreamHandle, _copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
+        Err(Fault::new(801, "cuMemcpy3DAsync"))
+    }
+
+    fn rearranges(&self) -> Rearranges {
+        Rearranges::Not
+    }
+
+    unsafe fn rearrange(
+        &self,
+        _stream: &StreamHandle,
+        _rearrangement: Rearrangement,
+        _fields: &[Name],
+    ) -> Result<(), Fault> {
+        Err(Fault::new(801, "cuLaunchKernel"))
     }
 
     fn create_event(&self) -> Result<Event, Fault> {

@@ -1,13 +1,19 @@
-//! Writes an array's bytes in logical order: `runs.rs` finds the stretches, `convert.rs` changes their type.
+//! Writes an array's bytes in logical order: `runs.rs` finds the stretches, `convert.rs` changes their type,
+//! `normalize.rs` normalizes images.
 #![expect(unsafe_code, reason = "reads and writes elements by address")]
 
 mod convert;
+mod normalize;
 mod runs;
 
 use std::collections::TryReserveError;
 use std::ops::Range;
 
+use normalize::Tables;
+use smallvec::SmallVec;
+
 use crate::HostArray;
+use crate::batch::Change;
 use crate::dtype::Element;
 
 /// Elements that are converted at once.
@@ -32,7 +38,7 @@ pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8
     }
     let size = array.dtype().size();
     let elements = range.start / size..range.end / size;
-    if array.casts().is_empty() {
+    if array.changes().is_empty() {
         // SAFETY: the caller's contract.
         unsafe { runs::copy(array, elements, dst) };
     } else {
@@ -50,15 +56,23 @@ unsafe fn converted(array: &HostArray, elements: Range<usize>, dst: *mut u8) {
     // Two buffers that take turns, aligned for any element.
     let (mut from, mut to) = (&mut [0_u64; BLOCK * LARGEST / 8], &mut [0_u64; BLOCK * LARGEST / 8]);
     let size = array.dtype().size();
+    let table = |change: &Change| match change {
+        Change::Cast(_) => None,
+        Change::Normalize(normalization) => Some(Tables::new(normalization, array.shape())),
+    };
+    let tables: SmallVec<[Option<Tables>; 1]> = array.changes().iter().map(table).collect();
     for start in elements.clone().step_by(BLOCK) {
         let end = elements.end.min(start + BLOCK);
         let mut dtype = array.stored();
         // SAFETY: a block of the largest elements fits the buffer.
         unsafe { runs::copy(array, start..end, from.as_mut_ptr().cast()) };
-        for cast in array.casts() {
-            convert::convert(dtype, *cast, from, to, end - start);
+        for (change, table) in array.changes().iter().zip(&tables) {
+            match table {
+                Some(table) => table.apply(start, from, to, end - start),
+                None => convert::convert(dtype, change.dtype(), from, to, end - start),
+            }
             std::mem::swap(&mut from, &mut to);
-            dtype = *cast;
+            dtype = change.dtype();
         }
         let place = dst.wrapping_add((start - elements.start) * size);
         // SAFETY: the block lies inside the range, so the bytes are the caller's; the buffer holds them.
