@@ -290,6 +290,11 @@ impl Shared {
         self.copies.load(Ordering::Acquire) >= MOST_OPERATIONS
     }
 
+    /// Whether no copy is pending, or none will ever be done.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.copies.load(Ordering::Acquire) == 0 || self.is_lost()
+    }
+
     /// So many copies fewer are pending: those that were held back for them go on.
     pub(crate) fn copies_are_over(self: &Arc<Self>, operations: usize) {
         if self.copies.fetch_sub(operations, Ordering::AcqRel) >= MOST_OPERATIONS {

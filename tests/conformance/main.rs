@@ -17,5 +17,6 @@ mod reads;
 mod relayout;
 mod streams;
 mod threads;
+mod together;
 mod transfers;
 mod wakes;
