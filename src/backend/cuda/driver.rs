@@ -11,7 +11,9 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemoryPoo
 use libloading::Library;
 
 use super::super::Fault;
+use super::batch::BatchCopy;
 use super::open::Unavailable;
+use super::shapes::{BoxCopy, PlaneCopy};
 
 /// The oldest driver that we accept, as the driver counts: 1000 × major + 10 × minor. Our kernels' PTX needs it.
 const OLDEST: c_int = 12_000;
@@ -59,11 +61,12 @@ macro_rules! driver {
         pub(crate) struct Driver {
             $($name: unsafe extern "C" fn($($type),*) -> c_int,)*
             version: c_int,
+            pub(super) batch: BatchCopy,
         }
 
         impl Driver {
             fn find(library: &Library, version: c_int) -> Result<Self, Unavailable> {
-                Ok(Self { $($name: symbol(library, stringify!($symbol))?,)* version })
+                Ok(Self { $($name: symbol(library, stringify!($symbol))?,)* version, batch: BatchCopy::find(library) })
             }
 
             $(
@@ -119,6 +122,8 @@ driver! {
     copy_to_device = cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     copy_to_host = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     copy_on_device = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    copy_plane = cuMemcpy2DAsync_v2(rows: *const PlaneCopy, stream: CUstream);
+    copy_box = cuMemcpy3DAsync_v2(planes: *const BoxCopy, stream: CUstream);
     error_string = cuGetErrorString(code: c_int, text: *mut *const c_char);
 }
 
@@ -165,7 +170,7 @@ impl Driver {
     }
 }
 
-fn library() -> Result<Library, Unavailable> {
+pub(super) fn library() -> Result<Library, Unavailable> {
     let (mut said, mut absent) = (Vec::new(), true);
     for name in NAMES {
         // SAFETY: the driver's library does nothing when it is loaded that could be unsound.

@@ -1,12 +1,17 @@
 //! [`CudaBackend`]: a GPU through CUDA's driver. cudarc gives the types that users meet; the calls are in `driver.rs`.
 #![expect(unsafe_code, reason = "makes driver calls")]
 
+mod batch;
 mod context;
 mod driver;
 pub(crate) mod hardware;
 mod memory;
 mod open;
+mod pitched;
+mod shapes;
 mod stream;
+#[cfg(all(test, not(miri), not(any(inflight_loom, inflight_shuttle))))]
+mod tests;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -21,6 +26,7 @@ pub(crate) use self::driver::describe;
 use self::hardware::Hardware;
 use self::memory::{DeviceMemory, HostMemory};
 pub(crate) use self::open::Unavailable;
+use self::pitched::RowCopies;
 pub(crate) use self::stream::CudaQueue;
 use super::{
     Answer, Backend, Copy, Direction, Event, Fault, Inside, Memory, Pitched, Rearrangement, Rearranges, Refusal, Space,
@@ -39,6 +45,7 @@ pub(crate) struct CudaBackend {
     streams: Streams,
     device: DeviceMemory,
     host: HostMemory,
+    rows: RowCopies,
     hardware: Hardware,
     /// Keeps a context that we made in the state in which a further stream needs no synchronisation.
     _kept: Option<Arc<CudaStream>>,
@@ -81,6 +88,7 @@ impl CudaBackend {
             streams: Streams { copy: ours(greatest)?, read: ours(greatest)?, relayout: ours(greatest)? },
             device: DeviceMemory::new(&context, device, hardware.memory_pools)?,
             host: HostMemory::new(context.clone()),
+            rows: RowCopies::new(driver, driver.batch, hardware.most_pitch),
             hardware,
             _kept: kept,
             context,
@@ -202,8 +210,15 @@ impl Backend for CudaBackend {
         }
     }
 
-    unsafe fn copy_pitched(&self, _stream: &StreamHandle, _copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
-        Err(Fault::new(801, "cuMemcpy3DAsync"))
+    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
+        let StreamHandle::Cuda(queue) = stream else { return Err(Fault::new(Fault::INVALID_HANDLE, "copy_pitched")) };
+        let _inside = self.context.enter()?;
+        if queue.stream().is_some() {
+            // As in `copy`.
+            self.check_capture(queue.raw())?;
+        }
+        // SAFETY: the contract of this method.
+        unsafe { self.rows.enqueue(queue.raw(), copies) }
     }
 
     fn rearranges(&self) -> Rearranges {
