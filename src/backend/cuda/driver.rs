@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
 use libloading::Library;
 
 use super::super::Fault;
@@ -31,13 +31,9 @@ const CUDARC: &[&str] = &[
     "cuDevicePrimaryCtxRetain",
     "cuEventSynchronize",
     "cuGetErrorName",
-    "cuLaunchKernel",
     "cuMemAllocAsync",
     "cuMemcpyAsync",
     "cuMemsetD8Async",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuModuleUnload",
     "cuStreamCreate",
 ];
 
@@ -73,6 +69,7 @@ macro_rules! driver {
                 /// # Safety
                 ///
                 /// What the driver's manual asks for: handles that live, addresses that are valid as long as they are used.
+                #[allow(clippy::too_many_arguments, reason = "a launch has eleven")]
                 pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Fault> {
                     // SAFETY: the caller's contract; the signature is the one of the driver's manual.
                     match unsafe { (self.$name)($($argument),*) } {
@@ -124,6 +121,14 @@ driver! {
     copy_on_device = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     copy_plane = cuMemcpy2DAsync_v2(rows: *const PlaneCopy, stream: CUstream);
     copy_box = cuMemcpy3DAsync_v2(planes: *const BoxCopy, stream: CUstream);
+    module_load = cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+    module_unload = cuModuleUnload(module: CUmodule);
+    module_function = cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    launch = cuLaunchKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream,
+        parameters: *mut *mut c_void, extra: *mut *mut c_void
+    );
     error_string = cuGetErrorString(code: c_int, text: *mut *const c_char);
 }
 

@@ -5,6 +5,7 @@ mod batch;
 mod context;
 mod driver;
 pub(crate) mod hardware;
+mod kernels;
 mod memory;
 mod open;
 mod pitched;
@@ -24,6 +25,7 @@ pub(crate) use self::context::{CudaEvent, Entered};
 use self::driver::Driver;
 pub(crate) use self::driver::describe;
 use self::hardware::Hardware;
+use self::kernels::Kernels;
 use self::memory::{DeviceMemory, HostMemory};
 pub(crate) use self::open::Unavailable;
 use self::pitched::RowCopies;
@@ -46,6 +48,8 @@ pub(crate) struct CudaBackend {
     device: DeviceMemory,
     host: HostMemory,
     rows: RowCopies,
+    /// `None` where the device can't run them.
+    kernels: Option<Kernels>,
     hardware: Hardware,
     /// Keeps a context that we made in the state in which a further stream needs no synchronisation.
     _kept: Option<Arc<CudaStream>>,
@@ -83,12 +87,16 @@ impl CudaBackend {
         let context = Arc::new(Context::new(driver, theirs.clone(), theirs.cu_ctx()));
         // Copies are short and others wait for them: the greatest priority.
         let (_, greatest) = context.priorities()?;
-        let ours = |priority| Ok(StreamHandle::Cuda(CudaQueue::ours(context.stream(priority)?)));
+        let ours = |priority| context.stream(priority).map(CudaQueue::ours);
+        let relayout = ours(greatest)?;
+        let kernels = Kernels::load(&context, relayout.raw())?;
+        let [copy, read, relayout] = [ours(greatest)?, ours(greatest)?, relayout].map(StreamHandle::Cuda);
         Ok(Self {
-            streams: Streams { copy: ours(greatest)?, read: ours(greatest)?, relayout: ours(greatest)? },
+            streams: Streams { copy, read, relayout },
             device: DeviceMemory::new(&context, device, hardware.memory_pools)?,
             host: HostMemory::new(context.clone()),
             rows: RowCopies::new(driver, driver.batch, hardware.most_pitch),
+            kernels,
             hardware,
             _kept: kept,
             context,
@@ -222,16 +230,24 @@ impl Backend for CudaBackend {
     }
 
     fn rearranges(&self) -> Rearranges {
-        Rearranges::Not
+        if self.kernels.is_some() { Rearranges::Fast } else { Rearranges::Not }
     }
 
     unsafe fn rearrange(
         &self,
-        _stream: &StreamHandle,
-        _rearrangement: Rearrangement,
+        stream: &StreamHandle,
+        rearrangement: Rearrangement,
         _fields: &[Name],
     ) -> Result<(), Fault> {
-        Err(Fault::new(801, "cuLaunchKernel"))
+        let StreamHandle::Cuda(queue) = stream else { return Err(Fault::new(Fault::INVALID_HANDLE, "rearrange")) };
+        let Some(kernels) = &self.kernels else { return Err(Fault::new(Fault::NOT_SUPPORTED, "cuLaunchKernel")) };
+        let _inside = self.context.enter()?;
+        if queue.stream().is_some() {
+            // As in `copy`.
+            self.check_capture(queue.raw())?;
+        }
+        // SAFETY: the contract of this method.
+        unsafe { kernels.rearrange(queue.raw(), &rearrangement) }
     }
 
     fn create_event(&self) -> Result<Event, Fault> {

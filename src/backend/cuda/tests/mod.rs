@@ -3,7 +3,9 @@
 //! `INFLIGHT_TEST_DRIVER` says which driver it is, as in `tests/support/driver.rs`.
 
 mod batch;
+mod loading;
 mod pitched;
+mod rearrange;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -68,6 +70,14 @@ impl Bed {
         // SAFETY: the block has so many bytes.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), ptr, content.len()) };
         ptr
+    }
+
+    /// Enqueues a copy of those bytes to device memory.
+    fn send(&self, stream: &StreamHandle, content: &[u8], dst: *mut u8) {
+        let (src, bytes) = (self.pinned(content), content.len());
+        let copy = Copy { dst, src, bytes, direction: Direction::HostToDevice };
+        // SAFETY: both ends live as long as the bed.
+        unsafe { self.backend.copy(stream, copy, &[]) }.unwrap();
     }
 
     /// Waits until all that is queued on our stream is done.
