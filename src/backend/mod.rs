@@ -155,6 +155,9 @@ impl Fault {
     /// Work that is going on.
     #[cfg(feature = "cuda")]
     pub(crate) const NOT_READY: i32 = 600;
+    /// What the driver or the device does not do.
+    #[cfg(feature = "cuda")]
+    pub(crate) const NOT_SUPPORTED: i32 = 801;
     /// A launch that failed: the work was dropped before it ran.
     pub(crate) const NOT_RUN: i32 = 719;
 
