@@ -28,7 +28,7 @@ pub(crate) enum Step {
 /// reads, whatever becomes of the future; borrowed memory can't promise that. Share an `ArcArray` instead, or register it.
 ///
 /// Cheap to clone, and views ([`select_rows`](Self::select_rows), [`slice`](Self::slice),
-/// [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
+/// [`crops`](Self::crops), [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
 /// becomes C-contiguous in logical order.
 #[derive(Clone)]
 pub struct HostArray {
