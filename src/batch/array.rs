@@ -48,6 +48,11 @@ impl HostArray {
         Self { bytes, stored, shape: shape.into(), steps, casts: SmallVec::new() }
     }
 
+    /// A C-contiguous array over `bytes`. The shape's bytes fit an address space.
+    pub(crate) fn dense(bytes: HostBytes, stored: Dtype, shape: &[usize]) -> Self {
+        Self::over(bytes, stored, shape, &standard_strides(shape))
+    }
+
     /// What keeps its memory.
     pub(crate) const fn owner(&self) -> &Owner {
         self.bytes.owner()
@@ -135,7 +140,7 @@ impl HostArray {
         let expected = byte_len(dim.slice(), T::DTYPE)?;
         let bytes = HostBytes::owned(owner);
         bytes.expect_len(expected)?;
-        Ok(Self::over(bytes, T::DTYPE, dim.slice(), &standard_strides(dim.slice())))
+        Ok(Self::dense(bytes, T::DTYPE, dim.slice()))
     }
 
     /// An array over bytes that `owner` gives, in this machine's byte order; they need not be aligned.
@@ -153,20 +158,20 @@ impl HostArray {
     ) -> Result<Self> {
         let dim = shape.into_dimension();
         let expected = byte_len(dim.slice(), dtype)?;
-        let (bytes, bad) = HostBytes::inspected(owner, |bytes| {
-            let odd = |byte: &u8| *byte > 1;
-            if dtype == Dtype::Bool { bytes.iter().position(odd).map(|place| (place, bytes[place])) } else { None }
-        });
+        let (bytes, checked) = HostBytes::inspected(owner, |bytes| check_bools(dtype, bytes));
         bytes.expect_len(expected)?;
-        if let Some((index, byte)) = bad {
-            return Err(Error::InvalidBool { index, byte });
-        }
-        Ok(Self::over(bytes, dtype, dim.slice(), &standard_strides(dim.slice())))
+        checked?;
+        Ok(Self::dense(bytes, dtype, dim.slice()))
     }
 
     /// The device whose copies need no staging of this memory.
     pub(crate) const fn page_locked(&self) -> Option<u64> {
         self.bytes.page_locked()
+    }
+
+    /// Whether its memory is a file's, mapped shared and read-only.
+    pub(crate) const fn is_of_file(&self) -> bool {
+        self.bytes.is_of_file()
     }
 
     /// The same array in memory that a device knows, kept by `guard` as well.
@@ -226,6 +231,12 @@ impl HostArray {
     pub(crate) fn casts(&self) -> &[Dtype] {
         &self.casts
     }
+}
+
+/// Refuses bytes that are no elements: those of a `bool` array must be 0 or 1.
+pub(crate) fn check_bools(dtype: Dtype, bytes: &[u8]) -> Result<()> {
+    let odd = if dtype == Dtype::Bool { bytes.iter().position(|byte| *byte > 1) } else { None };
+    odd.map_or(Ok(()), |index| Err(Error::InvalidBool { index, byte: bytes[index] }))
 }
 
 /// Strides of a C-contiguous array, in elements. The shape's bytes fit an address space.

@@ -17,7 +17,7 @@ mod view;
 pub(crate) use self::core::{BatchCore, Field, GroupState};
 pub(crate) use self::owner::BatchOwner;
 pub use array::HostArray;
-pub(crate) use array::Step;
+pub(crate) use array::{Step, check_bools};
 pub use device::{DeviceArray, DeviceBatch, Ready};
 pub use host::{Cursor, HostBatch};
 pub use into::IntoBatch;

@@ -95,8 +95,8 @@ impl HostArray {
     /// let image = Array2::from_shape_fn((5, 6), |(y, x)| 10 * y as u32 + x as u32);
     /// let crops = HostArray::from(image.clone()).crops([[0, 0], [2, 3]], [2, 3])?;
     /// assert_eq!(crops.shape(), [2, 2, 3]);
-    /// let crops = crops.to_array::<u32>()?;
-    /// assert_eq!(crops.slice(s![1, .., ..]), image.slice(s![2..4, 3..6]).into_dyn());
+    /// let second = crops.slice(s![1, .., ..])?.to_array::<u32>()?;
+    /// assert_eq!(second, image.slice(s![2..4, 3..6]).into_dyn());
     /// # Ok(()) }
     /// ```
     pub fn crops<const N: usize>(&self, corners: impl AsRef<[[usize; N]]>, size: [usize; N]) -> Result<Self> {
