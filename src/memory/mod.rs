@@ -5,7 +5,9 @@ pub(crate) mod blocks;
 mod bytes;
 mod mapped;
 mod registered;
+mod registrations;
 
 pub(crate) use bytes::{HostBytes, Owner};
 pub use mapped::MappedFile;
 pub use registered::Registered;
+pub(crate) use registrations::Registrations;
