@@ -176,6 +176,34 @@ fn what_is_no_file_is_named() {
 }
 
 #[test]
+#[ignore = "the child of another test"]
+#[expect(clippy::print_stdout, reason = "tells its parent how far it came")]
+fn child_that_shortens_its_file() {
+    let Some(path) = std::env::var_os("INFLIGHT_SHORTENED_FILE") else { return };
+    let device = inflight::Device::host().unwrap();
+    let array = open(Path::new(&path)).unwrap().array(Dtype::U8, 1 << 20, 0).unwrap();
+    // Against the contract: that is what is shown.
+    std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
+    println!("it is shortened");
+    let batch = futures::executor::block_on(async { device.transfer(("x", array)).await?.await });
+    println!("it goes on with {batch:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_that_is_shortened_ends_the_process_as_documented_b91() {
+    let folder = Folder::new();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "mapped::child_that_shortens_its_file", "--ignored", "--nocapture"])
+        .env("INFLIGHT_SHORTENED_FILE", folder.file(&vec![1; 1 << 20]))
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(!output.status.success() && said.contains("it is shortened"), "{}: {said}", output.status);
+    assert!(!said.contains("it goes on") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
 fn a_file_stays_mapped_until_the_last_that_reads_it_is_gone() {
     let folder = Folder::new();
     let path = folder.file(&[3; 10_000]);

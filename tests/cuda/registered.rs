@@ -90,7 +90,7 @@ fn arrays_inside_known_memory_share_it_until_the_last_is_gone() {
 }
 
 #[test]
-fn memory_of_which_a_part_is_known_goes_through_staging_until_that_is_forgotten() {
+fn memory_of_which_a_part_is_known_goes_through_staging_until_that_is_forgotten_b12() {
     let Some(rig) = Rig::new() else { return };
     let array = HostArray::from(pattern(1, BYTES));
     let half = register(&rig.device, array.slice(s![..BYTES / 2]).unwrap());
@@ -108,7 +108,7 @@ fn memory_of_which_a_part_is_known_goes_through_staging_until_that_is_forgotten(
 }
 
 #[test]
-fn whoever_comes_while_a_registration_is_made_or_ended_is_never_refused() {
+fn whoever_comes_while_a_registration_is_made_or_ended_is_never_refused_b12() {
     let Some(rig) = Rig::new() else { return };
     let array = HostArray::from(pattern(1, BYTES));
     let refused = Arc::new(AtomicBool::new(false));
