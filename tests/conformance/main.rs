@@ -11,6 +11,7 @@ mod drops;
 mod early;
 mod faults;
 mod leases;
+mod mapped;
 mod order;
 mod panics;
 mod reads;
