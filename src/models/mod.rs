@@ -12,5 +12,6 @@ mod queues;
 mod reads;
 mod staging;
 mod threads;
+mod together;
 mod transfers;
 mod waiters;
