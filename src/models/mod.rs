@@ -10,6 +10,7 @@ mod events;
 mod pipelines;
 mod queues;
 mod reads;
+mod registrations;
 mod staging;
 mod threads;
 mod together;
