@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// Kernels, and the folder of the Rust code that launches them.
-const KERNELS: [(&str, &str); 3] = [
+const KERNELS: [(&str, &str); 4] = [
+    ("benches/kernels/link", "benches/link"),
     ("examples/digits/perceptron", "examples/digits"),
     ("examples/work/rows", "examples/work"),
     ("tests/kernels/basic", "tests/cuda"),

@@ -3,6 +3,7 @@
 mod basic;
 mod digits;
 mod launch;
+mod link;
 mod memory;
 mod value;
 
@@ -17,7 +18,7 @@ pub(crate) type Kernel = fn(&Launch<'_>) -> Outcome;
 
 /// The CPU version of the kernel of that name.
 pub(crate) fn find(name: &str) -> Option<Kernel> {
-    basic::find(name).or_else(|| digits::find(name))
+    basic::find(name).or_else(|| digits::find(name)).or_else(|| link::find(name))
 }
 
 /// A launch as it waits in a stream.
