@@ -153,6 +153,15 @@ pub enum Error {
         /// The batch, if there was one.
         batch: Returned,
     },
+    /// A field that can't be brought into order where the pipeline's [`Relayout`](crate::Relayout) allows it.
+    Relayout {
+        /// The field's name.
+        field: String,
+        /// What is missing, or not allowed.
+        reason: &'static str,
+        /// The batch.
+        batch: Returned,
+    },
     /// Memory ran out although nothing of ours could be given back, or more was asked for than its budget.
     OutOfMemory {
         /// Which memory.
@@ -256,6 +265,7 @@ macro_rules! place_of_batch {
             | Self::FloorTooLarge { batch: $batch, .. }
             | Self::AdmissionTimeout { batch: $batch, .. }
             | Self::Busy { batch: $batch, .. }
+            | Self::Relayout { batch: $batch, .. }
             | Self::OutOfMemory { batch: $batch, .. }
             | Self::Driver { batch: $batch, .. }
             | Self::DeviceLost { batch: $batch, .. }
@@ -407,6 +417,7 @@ impl std::fmt::Display for Error {
                 write!(f, "pipeline {pipeline:?} waited {waited:?} for {bytes} bytes of device memory; held: {holders}")
             }
             Self::Busy { what, bytes, .. } => write!(f, "no room for {bytes} bytes in the {what} right now"),
+            Self::Relayout { field, reason, .. } => write!(f, "field {field:?} is not sent: {reason}"),
             Self::OutOfMemory { what, bytes, limit: None, device, .. } => {
                 write!(f, "out of {what} on {device}: {bytes} bytes were asked for")
             }

@@ -216,6 +216,11 @@ impl HostArray {
         Some(self.bytes.ptr())
     }
 
+    /// The same elements as they are stored.
+    pub(crate) fn unchanged(&self) -> Self {
+        Self { changes: SmallVec::new(), ..self.clone() }
+    }
+
     /// The same with one more conversion on the way.
     pub(crate) fn changed(mut self, change: Option<Change>) -> Self {
         self.changes.extend(change);

@@ -39,7 +39,7 @@ impl Change {
     }
 
     /// The same for a view whose axes are others: `to` tells the new number of an axis.
-    pub(super) fn renumbered(&self, to: impl Fn(usize) -> usize) -> Self {
+    pub(crate) fn renumbered(&self, to: impl Fn(usize) -> usize) -> Self {
         match self {
             Self::Cast(dtype) => Self::Cast(*dtype),
             Self::Normalize(normalization) => {

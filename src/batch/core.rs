@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::usage::{Usage, Use};
-use super::{Cursor, HostBatch, Name};
+use super::{Cursor, Dims, HostBatch, Name};
 use crate::admission::{Block, Pipeline};
 use crate::backend::{Event, StreamHandle};
 use crate::device::{Flag, Shared};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, Terms, Told};
 use crate::reactor::Waiters;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -54,11 +54,13 @@ struct Group {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) dtype: Dtype,
-    pub(crate) shape: SmallVec<[usize; 4]>,
+    pub(crate) dims: Dims,
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
     /// `None` for a field without bytes: it is there at once.
     pub(crate) group: Option<usize>,
+    /// Which way it came, and why.
+    pub(crate) told: Told,
 }
 
 /// One batch on the device.
@@ -69,6 +71,8 @@ pub(crate) struct BatchCore {
     pub(crate) index: u64,
     pub(crate) names: SmallVec<[Name; 4]>,
     pub(crate) fields: SmallVec<[Field; 4]>,
+    /// Bytes of its block that it needs, scratch memory included.
+    pub(super) bytes: usize,
     groups: SmallVec<[Group; 2]>,
     /// Groups that have not arrived.
     remaining: AtomicUsize,
@@ -93,21 +97,23 @@ impl BatchCore {
         device: Arc<Shared>,
         pipeline: Arc<Pipeline>,
         batch: &HostBatch,
-        plan: &Plan,
+        (plan, terms): (&Plan, &Terms),
         block: Option<Block>,
     ) -> Self {
         let index = pipeline.submitted(plan.payload);
         let field = |(place, (_, array)): (usize, &(Name, super::HostArray))| Field {
             dtype: array.dtype(),
-            shape: array.shape().into(),
-            offset: plan.offsets[place],
+            dims: plan.dims(array, place),
+            offset: plan.fields[place].offset,
             bytes: array.bytes(),
-            group: plan.groups[place],
+            group: plan.fields[place].group,
+            told: plan.told(batch, place, terms),
         };
         let group = |_| Group { state: AtomicU8::new(GroupState::Staging as u8), event: OnceLock::new() };
         device.begin();
         Self {
             index,
+            bytes: plan.bytes,
             names: batch.fields().iter().map(|(name, _)| name.clone()).collect(),
             fields: batch.fields().iter().enumerate().map(field).collect(),
             groups: (0..plan.group_count).map(group).collect(),

@@ -9,6 +9,7 @@ mod array;
 mod change;
 mod core;
 mod device;
+mod dims;
 mod host;
 mod into;
 mod macros;
@@ -22,6 +23,7 @@ pub use array::HostArray;
 pub(crate) use array::Step;
 pub(crate) use change::{Change, Normalization};
 pub use device::{DeviceArray, DeviceBatch, Ready};
+pub(crate) use dims::Dims;
 pub use host::{Cursor, HostBatch};
 pub use into::IntoBatch;
 

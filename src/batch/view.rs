@@ -106,11 +106,31 @@ impl HostArray {
             let reason = format!("{axes:?} does not name each of {} axes once", self.ndim());
             return Err(Error::InvalidView { reason });
         }
+        Ok(self.reordered(axes))
+    }
+
+    /// The same; `axes` names each axis once.
+    pub(crate) fn reordered(&self, axes: &[usize]) -> Self {
         let mut view = self.clone();
         view.shape = axes.iter().map(|axis| self.shape[*axis]).collect();
         view.steps = axes.iter().map(|axis| self.steps[*axis].clone()).collect();
         view.rechange(|change| change.renumbered(|of| axes.iter().position(|axis| *axis == of).unwrap_or(of)));
-        Ok(view)
+        view
+    }
+
+    /// Walks an axis with indices backwards.
+    pub(crate) fn flip(&mut self, axis: usize) {
+        let len = self.shape[axis];
+        let (moved, step) = self.steps[axis].picked(len - 1, -1, len);
+        self.steps[axis] = step;
+        self.rechange(|change| change.picked(axis, len, |nth| len - 1 - nth));
+        self.bytes = self.bytes.clone().moved(moved * signed(self.stored.size()));
+    }
+
+    /// Keeps the first index of an axis alone.
+    pub(crate) fn keep_first(&mut self, axis: usize) {
+        self.shape[axis] = 1;
+        self.rechange(|change| change.picked(axis, 1, |nth| nth));
     }
 
     /// The elements as another type, converted when the array is staged.

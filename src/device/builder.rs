@@ -14,6 +14,7 @@ use crate::backend::host::{HostBackend, LinkModel};
 use crate::backend::{Backend, Space};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
+use crate::plan::Relayout;
 use crate::readback::on_stream;
 use crate::staging::{Engine, PinnedPool, Purpose, Taken};
 
@@ -73,6 +74,7 @@ pub struct DeviceBuilder<'a> {
     admission_timeout: Option<Duration>,
     link: Option<LinkModel>,
     overlap: Overlap<'a>,
+    relayout: Relayout,
     /// Copies share a compute stream that the device makes; what the environment can ask for.
     single_of_its_own: bool,
 }
@@ -149,6 +151,13 @@ impl<'a> DeviceBuilder<'a> {
     /// Makes the host backend's copies take as long as a link of that bandwidth and latency would. Others take no notice.
     pub const fn link_model(mut self, link: LinkModel) -> Self {
         self.link = Some(link);
+        self
+    }
+
+    /// Says where arrays are brought into C order, and converted, unless a pipeline says otherwise. Default:
+    /// [`Relayout::Auto`].
+    pub const fn relayout(mut self, relayout: Relayout) -> Self {
+        self.relayout = relayout;
         self
     }
 
@@ -284,6 +293,7 @@ impl<'a> DeviceBuilder<'a> {
             kind,
             backend,
             single,
+            relayout: self.relayout,
         };
         let shared = Arc::new(Shared::new(id, parts));
         shared.engine.spawn(&shared.backend).map_err(no_thread)?;

@@ -38,6 +38,10 @@ pub(crate) enum Done {
 pub(crate) struct Entry {
     pub(crate) stream: u64,
     pub(crate) bytes: usize,
+    /// What it counts against the bound of pending operations.
+    operations: usize,
+    /// Its time tells the link's rate.
+    pub(super) is_copy: bool,
     pub(crate) since: Duration,
     /// When it was asked last and was not done.
     pub(super) asked: Duration,
@@ -51,10 +55,24 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn new(device: &Shared, stream: &StreamHandle, bytes: usize, held: Held, done: Done) -> Self {
-        device.copies.fetch_add(1, Ordering::AcqRel);
+        Self::of_many(device, stream, bytes, held, done, 1)
+    }
+
+    /// An entry for so many operations that share its event.
+    pub(crate) fn of_many(
+        device: &Shared,
+        stream: &StreamHandle,
+        bytes: usize,
+        held: Held,
+        done: Done,
+        operations: usize,
+    ) -> Self {
+        device.copies.fetch_add(operations, Ordering::AcqRel);
         Self {
             stream: stream.id(),
             bytes,
+            operations,
+            is_copy: true,
             since: Duration::ZERO,
             asked: Duration::ZERO,
             due: Duration::ZERO,
@@ -62,6 +80,12 @@ impl Entry {
             held,
             done,
         }
+    }
+
+    /// The same for work on what was copied, which can be done no sooner than its bytes are there.
+    pub(crate) fn behind_a_copy(mut self) -> Self {
+        self.is_copy = false;
+        self
     }
 
     /// Begins to count its time.
@@ -92,7 +116,7 @@ impl Entry {
     ///
     /// Its event goes nowhere: it may be what is at fault. What it read is followed by another one, once.
     pub(crate) fn lose(self, device: &Arc<Shared>, error: Error) {
-        device.copy_is_over();
+        device.copies_are_over(self.operations);
         let _active = Active::new(device);
         let error = unrecorded(error);
         match self.done {
@@ -109,7 +133,7 @@ impl Entry {
 
     /// Lets go of what it held, marks what it stood for, and wakes who waits.
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
-        device.copy_is_over();
+        device.copies_are_over(self.operations);
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.
         let _active = Active::new(device);

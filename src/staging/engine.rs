@@ -117,6 +117,10 @@ impl Engine {
         Ok(())
     }
 
+    pub(crate) const fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
         self.base.ptr.wrapping_add(offset)
     }
@@ -162,7 +166,7 @@ impl Engine {
                 let State { ring, lanes, held, .. } = &mut *state;
                 let freed = self.freed.load(Ordering::Acquire);
                 let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
-                lane.and_then(|lane| lane.next(ring, self.chunk_bytes, freed, &mut spent))
+                lane.and_then(|lane| lane.next(ring, freed, &mut spent))
             };
             drop(spent);
             match work {
@@ -333,7 +337,7 @@ impl Engine {
             if lane.begin_to_send() {
                 return Some(Task::Send(id));
             }
-            if let Some(work) = lane.next(ring, self.chunk_bytes, self.freed.load(Ordering::Acquire), spent) {
+            if let Some(work) = lane.next(ring, self.freed.load(Ordering::Acquire), spent) {
                 *served = id;
                 return Some(Task::Work(id, work));
             }

@@ -14,6 +14,7 @@ mod leases;
 mod order;
 mod panics;
 mod reads;
+mod relayout;
 mod streams;
 mod threads;
 mod transfers;

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use half::{bf16, f16};
 use inflight::sim::Simulator;
-use inflight::{Device, DeviceBatch, Element, HostArray, HostBatch};
+use inflight::{Device, DeviceBatch, Element, HostArray, HostBatch, Relayout};
 use ndarray::{Array, ArrayD, Axis, SliceInfoElem};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -109,15 +109,31 @@ fn check<T: Element>(batch: &DeviceBatch, name: &str, expected: &ArrayD<T>, bits
     assert!(bytes(field.as_host::<T>().unwrap().iter(), bits) == bytes(expected.iter(), bits), "{name} differs");
 }
 
-/// Sends `batch` to the host backend, and through a ring of 1 KiB chunks to a simulated device.
-fn send(batch: &HostBatch) -> [DeviceBatch; 2] {
+/// Sends `batch` to the host backend, and through a ring of 1 KiB chunks to simulated devices that bring it into order on
+/// the host, on the device, and nowhere.
+fn send(batch: &HostBatch) -> Vec<DeviceBatch> {
     static HOST: LazyLock<Device> = LazyLock::new(|| Device::host().unwrap());
     let host = block_on(async { HOST.transfer(batch.clone()).await.unwrap().await.unwrap() });
-    let sim = Simulator::with(|builder| builder.staging_bytes(4 << 10)).unwrap();
-    sim.poison(true);
-    let transfer = sim.device().try_transfer(batch.clone()).unwrap();
-    sim.complete_all();
-    [host, transfer.now_or_never().unwrap().unwrap()]
+    let simulated = [Relayout::Host, Relayout::Device, Relayout::Preserve].map(|relayout| {
+        let sim = Simulator::with(|builder| builder.staging_bytes(4 << 10).relayout(relayout)).unwrap();
+        sim.poison(true);
+        let transfer = sim.device().try_transfer(registered(&sim, batch, relayout)).unwrap();
+        sim.complete_all();
+        transfer.now_or_never().unwrap().unwrap()
+    });
+    simulated.into_iter().chain([host]).collect()
+}
+
+/// The batch in memory that the device knows, unless the device is to stage it.
+fn registered(sim: &Simulator, batch: &HostBatch, relayout: Relayout) -> HostBatch {
+    if relayout == Relayout::Host {
+        return batch.clone();
+    }
+    let register = |name: &str| {
+        let array = batch.field(name).unwrap().clone();
+        sim.device().register(array).now_or_never().unwrap().unwrap()
+    };
+    HostBatch::from_fields(batch.names().map(|name| (name, register(name))))
 }
 
 /// One element type: views of an array are ndarray's, on the host and on devices, and so are casts of them.
