@@ -17,4 +17,5 @@ mod lifetimes;
 mod open;
 mod page_locked;
 mod reads;
+mod registered;
 mod rig;
