@@ -12,6 +12,10 @@ mod check;
 mod compute;
 #[path = "link/contiguous.rs"]
 mod contiguous;
+#[path = "link/crops.rs"]
+mod crops;
+#[path = "link/cubes.rs"]
+mod cubes;
 #[path = "link/early.rs"]
 mod early;
 #[path = "link/fields.rs"]
@@ -24,6 +28,8 @@ mod lateness;
 mod layout;
 #[path = "link/limit.rs"]
 mod limit;
+#[path = "link/mapped.rs"]
+mod mapped;
 #[path = "link/pinned.rs"]
 mod pinned;
 #[path = "link/pool.rs"]
@@ -65,7 +71,7 @@ const HELP: &str = "Measures transfers against their limit in the same run.
 type Job = fn(&mut Rig) -> Outcome<()>;
 
 /// The jobs, in the order in which they run.
-const JOBS: [(&str, Job); 15] = [
+const JOBS: [(&str, Job); 17] = [
     ("pinned", pinned::run),
     ("lateness", lateness::run),
     ("both", both::run),
@@ -73,6 +79,8 @@ const JOBS: [(&str, Job); 15] = [
     ("contiguous", contiguous::run),
     ("rows", rows::run),
     ("registered", registered::run),
+    ("mapped", mapped::run),
+    ("crops", crops::run),
     ("cast", cast::run),
     ("reversed", reversed::run),
     ("transposed", transposed::run),

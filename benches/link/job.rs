@@ -53,12 +53,15 @@ impl<'a> Job<'a> {
         check: impl FnOnce(&DeviceBatch) -> Outcome<()>,
     ) -> Outcome<()> {
         let last = self.once(rig, batch, &mut Taken::default())?;
-        check(&last.ok_or("nothing was sent")?)?;
+        let last = last.ok_or("nothing was sent")?;
+        check(&last)?;
+        let way = way(&last);
+        drop(last);
         let mut taken = Taken { bare: vec![Vec::new(); self.bare.len()], ..Taken::default() };
         for _ in 0..RUNS {
             self.once(rig, batch, &mut taken)?;
         }
-        self.print(rig, taken);
+        self.print(rig, &way, taken);
         Ok(())
     }
 
@@ -96,9 +99,9 @@ impl<'a> Job<'a> {
         Ok(last)
     }
 
-    fn print(&self, rig: &Rig, taken: Taken) {
+    fn print(&self, rig: &Rig, way: &str, taken: Taken) {
         let (link, bytes) = (median(taken.link), self.bytes * self.count);
-        let mut note = String::new();
+        let mut note = format!("{way}, ");
         let mut limit = if self.bare.is_empty() { link } else { f64::INFINITY };
         for ((name, _), seconds) in self.bare.iter().zip(taken.bare) {
             let seconds = median(seconds);
@@ -121,4 +124,14 @@ impl<'a> Job<'a> {
             ..Row::default()
         });
     }
+}
+
+/// How the batch came, in words.
+fn way(batch: &DeviceBatch) -> String {
+    let told = batch.explain();
+    let words = told.fields.iter().map(|field| {
+        let there = if field.is_rearranged { " and rearranged on the device" } else { "" };
+        format!("{:?} in {} pieces{there}", field.route, field.pieces)
+    });
+    words.collect::<Vec<_>>().join(", ")
 }

@@ -69,6 +69,10 @@ impl<T: Pattern> Pool<T> {
         Self(Arc::new(elements))
     }
 
+    pub(crate) fn elements(&self) -> &[T] {
+        &self.0
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -47,6 +47,16 @@ impl Raw {
         self.bytes
     }
 
+    /// Where a slot's copies go.
+    pub(crate) fn device(&self, slot: usize) -> sys::CUdeviceptr {
+        self.device[slot]
+    }
+
+    /// The stream of copies to the device.
+    pub(crate) const fn stream(&self) -> &Arc<CudaStream> {
+        &self.streams[0]
+    }
+
     fn upload(&self, slot: usize) -> Outcome<()> {
         // SAFETY: the page-locked memory has so many bytes, and nobody writes to it.
         let from = unsafe { std::slice::from_raw_parts(self.host[slot], self.bytes) };
