@@ -121,8 +121,13 @@ impl HostArray {
             let reason = "an array whose rows were picked has no crops: pick rows of the crops".to_owned();
             return Err(Error::InvalidView { reason });
         }
+        if self.changes.iter().filter_map(Change::channels).any(|axis| size[axis] != self.shape[axis]) {
+            let reason = "boxes of some channels can't be cut out of normalized images: normalize the boxes".to_owned();
+            return Err(Error::InvalidView { reason });
+        }
         corners.iter().try_for_each(|corner| self.check_box(corner, &size))?;
         let mut view = self.clone();
+        view.rechange(|change| change.renumbered(|axis| axis + 1));
         view.shape = std::iter::once(corners.len()).chain(size).collect();
         byte_len(&view.shape, view.dtype())?;
         let offset = |corner: &[usize; N]| self.steps.iter().zip(corner).map(|(step, index)| step.at(*index)).sum();

@@ -10,6 +10,7 @@ mod calls;
 mod cases;
 mod context;
 mod exit;
+mod explain;
 mod faults;
 mod gpu;
 mod leases;
