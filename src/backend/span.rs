@@ -37,10 +37,14 @@ impl Span {
         self.start <= other.start && other.end() <= self.end()
     }
 
+    /// Whether both have a byte.
+    pub(crate) const fn overlaps(self, other: Self) -> bool {
+        self.start < other.end() && other.start < self.end()
+    }
+
     /// Whether a page has a part of both.
     pub(crate) fn touches(self, other: Self) -> bool {
-        let (these, those) = (self.pages(), other.pages());
-        these.start < those.end() && those.start < these.end()
+        self.pages().overlaps(other.pages())
     }
 }
 
@@ -75,6 +79,7 @@ mod tests {
         let page = os::page_size();
         let vector = span(page + 100, 10, false);
         assert!(vector.touches(span(page, 1, false)) && vector.touches(span(2 * page - 1, 1, false)));
+        assert!(!vector.overlaps(span(page, 100, false)) && vector.overlaps(span(page, 101, false)));
         assert!(!vector.touches(span(page - 1, 1, false)) && !vector.touches(span(2 * page, 1, false)));
         assert!(vector.touches(span(0, 9 * page, false)) && span(0, 9 * page, true).touches(vector));
     }

@@ -177,7 +177,6 @@ fn what_is_no_file_is_named() {
 
 #[test]
 #[ignore = "the child of another test"]
-#[expect(clippy::print_stdout, reason = "tells its parent how far it came")]
 fn child_that_shortens_its_file() {
     let Some(path) = std::env::var_os("INFLIGHT_SHORTENED_FILE") else { return };
     let device = inflight::Device::host().unwrap();

@@ -18,5 +18,6 @@ mod lifetimes;
 mod open;
 mod page_locked;
 mod reads;
+mod rearrange;
 mod registered;
 mod rig;

@@ -117,7 +117,7 @@ fn whoever_comes_while_a_registration_is_made_or_ended_is_never_refused_b12() {
             let (device, array, refused) = (rig.device.clone(), array.clone(), refused.clone());
             scope.spawn(move || {
                 for n in 0..300 {
-                    // The whole, or a part that may come first and be in the way of the whole only when it is alive.
+                    // Now and then backwards: the same memory, and another array.
                     let array = if thread == 0 || n % 7 > 0 { array.clone() } else { array.slice(s![..;-1]).unwrap() };
                     let registered = register(&device, array);
                     refused.fetch_or(!registered.is_direct(), Ordering::Relaxed);

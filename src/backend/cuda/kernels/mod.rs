@@ -1,6 +1,7 @@
 //! [`Kernels`]: our kernels, in `rearrange.cu`, as one context has them; `layout.rs` makes what they are launched with.
 #![expect(unsafe_code, reason = "makes driver calls")]
 
+mod axes;
 mod layout;
 
 use std::ffi::{CStr, c_uint, c_void};

@@ -27,7 +27,7 @@ const DTYPES: [Dtype; 13] = [
 ];
 
 /// A shape, the axes of a dense array that its axes are, and which of them go backwards.
-type Order = (&'static [usize], &'static [usize], &'static [usize]);
+pub(super) type Order = (&'static [usize], &'static [usize], &'static [usize]);
 
 /// Orders that take each way through the kernels.
 const ORDERS: [Order; 9] = [
@@ -78,7 +78,11 @@ fn content(dtype: Dtype, elements: usize) -> Vec<u8> {
 }
 
 /// A dense array's elements in that order, at addresses that begin with `src`.
-fn rearrangement((shape, axes, backwards): Order, stored: Dtype, change: Option<Change>) -> (Rearrangement, isize) {
+pub(super) fn rearrangement(
+    (shape, axes, backwards): Order,
+    stored: Dtype,
+    change: Option<Change>,
+) -> (Rearrangement, isize) {
     let mut dense = vec![0; shape.len()];
     let mut step = 1;
     let extents: Vec<usize> = {
