@@ -1,19 +1,24 @@
-//! Writes an array's bytes in logical order: `runs.rs` finds the stretches, `convert.rs` changes their type.
+//! Writes an array's bytes in logical order. `axes.rs` cuts what is asked for into slabs, `slab.rs` finds the way for each:
+//! runs (`copy.rs`), tiles of what is transposed (`tile.rs`, `block.rs`, `braid.rs`), single axes (`stretch.rs`), and
+//! conversions on the way (`convert/`).
 #![expect(unsafe_code, reason = "reads and writes elements by address")]
 
+mod axes;
+mod block;
+mod braid;
 mod convert;
-mod runs;
+mod copy;
+mod slab;
+mod stretch;
+mod tile;
+mod wide;
 
 use std::collections::TryReserveError;
 use std::ops::Range;
 
+use self::convert::Converter;
 use crate::HostArray;
 use crate::dtype::Element;
-
-/// Elements that are converted at once.
-const BLOCK: usize = 512;
-/// Bytes of the largest element.
-const LARGEST: usize = 8;
 
 /// Writes bytes `range` of the array's logical order to `dst`. The range is one of whole elements.
 ///
@@ -27,43 +32,20 @@ pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8
     if let Some(src) = array.contiguous_bytes() {
         // SAFETY: `src` begins the array's bytes, of which the range is a part; its owner is alive and read-only. `dst` is
         // the caller's.
-        unsafe { std::ptr::copy_nonoverlapping(src.wrapping_add(range.start), dst, range.len()) };
-        return;
+        return unsafe { copy::copy(src.wrapping_add(range.start), dst, range.len()) };
     }
-    let size = array.dtype().size();
+    let (stored, size) = (array.stored().size(), array.dtype().size());
     let elements = range.start / size..range.end / size;
-    if array.casts().is_empty() {
-        // SAFETY: the caller's contract.
-        unsafe { runs::copy(array, elements, dst) };
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { converted(array, elements, dst) };
-    }
-}
-
-/// Gathers elements as they are stored, block by block, and converts them step by step.
-///
-/// # Safety
-///
-/// As for `gather`.
-unsafe fn converted(array: &HostArray, elements: Range<usize>, dst: *mut u8) {
-    // Two buffers that take turns, aligned for any element.
-    let (mut from, mut to) = (&mut [0_u64; BLOCK * LARGEST / 8], &mut [0_u64; BLOCK * LARGEST / 8]);
-    let size = array.dtype().size();
-    for start in elements.clone().step_by(BLOCK) {
-        let end = elements.end.min(start + BLOCK);
-        let mut dtype = array.stored();
-        // SAFETY: a block of the largest elements fits the buffer.
-        unsafe { runs::copy(array, start..end, from.as_mut_ptr().cast()) };
-        for cast in array.casts() {
-            convert::convert(dtype, *cast, from, to, end - start);
-            std::mem::swap(&mut from, &mut to);
-            dtype = *cast;
+    let converter = Converter::new(array.stored(), array.casts());
+    axes::slabs(&axes::axes(array), array.as_ptr(), elements, |slab| {
+        let dst = dst.wrapping_add(slab.first * size);
+        match &converter {
+            // SAFETY: a part of the array, whose owner keeps it; the rest is the caller's contract.
+            None => unsafe { slab::copy(slab, stored, dst) },
+            // SAFETY: as above.
+            Some(converter) => unsafe { slab::convert(slab, converter, dst) },
         }
-        let place = dst.wrapping_add((start - elements.start) * size);
-        // SAFETY: the block lies inside the range, so the bytes are the caller's; the buffer holds them.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), place, (end - start) * size) };
-    }
+    });
 }
 
 /// All elements, in logical order, if there is memory for them. The array's type is `T`, and its bytes fit an address space.

@@ -1,0 +1,93 @@
+//! Bytes that lie one behind the other: the one place that says how they are copied.
+#![expect(unsafe_code, reason = "reads and writes memory by address")]
+
+/// Runs up to this many bytes are copied here: a call of `memcpy` for each would take as long as the copy.
+const SHORT: usize = 512;
+
+/// Copies a stretch of any length.
+///
+/// # Safety
+///
+/// `src` is valid for reads and `dst` for writes of `bytes` bytes, and they don't overlap.
+pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { std::ptr::copy_nonoverlapping(src, dst, bytes) };
+}
+
+/// Calls `walk` with what copies a run of `bytes` bytes, chosen once for all runs.
+///
+/// # Safety
+///
+/// `walk` passes only what `copy` may be called with.
+pub(super) unsafe fn with_run(bytes: usize, walk: impl Walk) {
+    macro_rules! sizes {
+        ($($size:literal)*) => {
+            match bytes {
+                // SAFETY: the caller's contract; the run has as many bytes.
+                $($size => walk.walk(|src, dst| unsafe { fixed::<$size>(src, dst) }),)*
+                // SAFETY: as above, and there are more than 16 of them.
+                17..=32 => walk.walk(|src, dst| unsafe { ends::<16>(src, dst, bytes) }),
+                // SAFETY: as above, and there are more than 32 of them.
+                33..=SHORT => walk.walk(|src, dst| unsafe { short(src, dst, bytes) }),
+                // SAFETY: as above.
+                _ => walk.walk(|src, dst| unsafe { copy(src, dst, bytes) }),
+            }
+        };
+    }
+    sizes!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+}
+
+/// Something that copies many runs of one length.
+pub(super) trait Walk {
+    /// Calls `run` with the source and destination of each.
+    fn walk(self, run: impl FnMut(*const u8, *mut u8));
+}
+
+/// Copies `N` bytes.
+///
+/// # Safety
+///
+/// As for `copy`.
+#[inline(always)]
+unsafe fn fixed<const N: usize>(src: *const u8, dst: *mut u8) {
+    // SAFETY: the caller's contract.
+    let bytes = unsafe { src.cast::<[u8; N]>().read() };
+    // SAFETY: the caller's contract.
+    unsafe { dst.cast::<[u8; N]>().write(bytes) };
+}
+
+/// Copies `N` to `2 * N` bytes: the first `N` and the last.
+///
+/// # Safety
+///
+/// As for `copy`.
+#[inline(always)]
+unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, bytes: usize) {
+    // SAFETY: the caller's contract; there are `N` bytes.
+    unsafe { fixed::<N>(src, dst) };
+    let last = bytes - N;
+    // SAFETY: as above, up to the last byte.
+    unsafe { fixed::<N>(src.wrapping_add(last), dst.wrapping_add(last)) };
+}
+
+/// Copies more than 32 bytes.
+///
+/// # Safety
+///
+/// As for `copy`.
+#[inline(always)]
+unsafe fn short(src: *const u8, dst: *mut u8, bytes: usize) {
+    let mut place = 0;
+    while place + 64 < bytes {
+        // SAFETY: the caller's contract; these bytes are among them.
+        unsafe { fixed::<64>(src.wrapping_add(place), dst.wrapping_add(place)) };
+        place += 64;
+    }
+    if bytes - place > 32 {
+        // SAFETY: as above, 33 to 64 of them.
+        unsafe { ends::<32>(src.wrapping_add(place), dst.wrapping_add(place), bytes - place) };
+    } else {
+        // SAFETY: as above, the last 32 of more than 32.
+        unsafe { fixed::<32>(src.wrapping_add(bytes - 32), dst.wrapping_add(bytes - 32)) };
+    }
+}
