@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 
-use super::half::{ToOdd, bf16_bits, bf16_value, f16_bits, f16_value};
+use super::half::{Near, bf16_bits, bf16_value, f16_bits, f16_value};
+use super::whole::Whole;
 
 /// A value that becomes one of another type.
 pub(super) trait CastTo<To>: Copy {
@@ -10,7 +11,7 @@ pub(super) trait CastTo<To>: Copy {
 }
 
 macro_rules! between_primitives {
-    ($from:ty => $($to:ty),*) => {$(
+    ($from:ty => ($($to:ty),*)) => {$(
         impl CastTo<$to> for $from {
             #[allow(clippy::cast_lossless, clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "`as` is what is asked for")]
             #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, trivial_numeric_casts, reason = "`as` is what is asked for")]
@@ -24,8 +25,6 @@ macro_rules! between_primitives {
 
 macro_rules! primitives {
     ($($from:ty),*) => {$(
-        between_primitives!($from => u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
-
         impl CastTo<bool> for $from {
             #[allow(clippy::float_cmp, reason = "0 is exact")]
             #[inline(always)]
@@ -41,16 +40,16 @@ macro_rules! primitives {
             }
         }
 
-        halves!($from: f16 f16_bits f16_value, bf16 bf16_bits bf16_value);
+        halves!($from: f16 f16_bits f16_value 10 -24, bf16 bf16_bits bf16_value 7 -133);
     )*};
 }
 
 macro_rules! halves {
-    ($from:ty: $($half:ident $bits:ident $value:ident),*) => {$(
+    ($from:ty: $($half:ident $bits:ident $value:ident $fraction:literal $least:literal),*) => {$(
         impl CastTo<$half> for $from {
             #[inline(always)]
             fn cast(self) -> $half {
-                $half::from_bits($bits(self.to_odd()))
+                $half::from_bits($bits(self.near::<$fraction, $least>()))
             }
         }
 
@@ -64,6 +63,29 @@ macro_rules! halves {
 }
 
 primitives!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
+
+macro_rules! as_it_is {
+    ($($from:ty),* => $to:tt) => {$(
+        between_primitives!($from => $to);
+    )*};
+}
+
+as_it_is!(u8, u16, u32, u64, i8, i16, i32, i64 => (u8, u16, u32, u64, i8, i16, i32, i64, f32, f64));
+as_it_is!(f32, f64 => (f32, f64));
+
+macro_rules! to_whole {
+    ($from:ty => $($to:ty),*) => {$(
+        impl CastTo<$to> for $from {
+            #[inline(always)]
+            fn cast(self) -> $to {
+                self.whole()
+            }
+        }
+    )*};
+}
+
+to_whole!(f32 => u8, u16, u32, u64, i8, i16, i32, i64);
+to_whole!(f64 => u8, u16, u32, u64, i8, i16, i32, i64);
 
 impl CastTo<Self> for bool {
     #[inline(always)]

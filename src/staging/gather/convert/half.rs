@@ -1,5 +1,5 @@
-//! `f16` and `bf16` from `f32` and back, in steps that a processor does for several elements at once, and whatever else
-//! there is to `f32` such that rounding once more is rounding once.
+//! `f16` and `bf16` from `f32` and back, in steps that a processor does for several elements at once, and all
+//! other numbers to an `f32` that is rounded as they would be.
 
 /// Bits of an `f32` below those that a `bf16` has, and what is infinite in both.
 const BRAIN: u32 = 16;
@@ -64,17 +64,17 @@ const fn low(bits: u32) -> u16 {
     bits as u16
 }
 
-/// A value that is not exactly an `f32` becomes the neighbour with an odd last bit: rounding that once more to fewer bits
-/// gives what rounding the value would.
-pub(super) trait ToOdd {
-    fn to_odd(self) -> f32;
+/// An `f32` that has the same nearest value as this one, among those with `FRACTION` bits behind the point and none below
+/// `2^LEAST`.
+pub(super) trait Near {
+    fn near<const FRACTION: u32, const LEAST: i32>(self) -> f32;
 }
 
 macro_rules! exact {
     ($($type:ty)*) => {$(
-        impl ToOdd for $type {
+        impl Near for $type {
             #[inline(always)]
-            fn to_odd(self) -> f32 {
+            fn near<const FRACTION: u32, const LEAST: i32>(self) -> f32 {
                 f32::from(self)
             }
         }
@@ -83,28 +83,39 @@ macro_rules! exact {
 
 exact!(u8 u16 i8 i16 f32);
 
-impl ToOdd for f64 {
+impl Near for f64 {
+    /// Rounds it there: by way of the nearest `f32` it would be rounded twice, and a tie not be told from more than one.
     #[inline(always)]
-    fn to_odd(self) -> f32 {
-        #[allow(clippy::cast_possible_truncation, reason = "the rounding is what follows")]
-        let nearest = self as f32;
-        let back = Self::from(nearest).abs();
-        let bits = nearest.to_bits();
-        let odd = bits & 1;
-        // Neither is true of NaN.
-        let above = u32::from(back > self.abs()) & !odd;
-        let below = u32::from(back < self.abs()) & !odd;
-        f32::from_bits(bits.wrapping_sub(above).wrapping_add(below))
+    fn near<const FRACTION: u32, const LEAST: i32>(self) -> f32 {
+        let size = self.abs();
+        let cut = 52 - FRACTION;
+        let bits = size.to_bits();
+        // Rounds by carrying into what is kept.
+        let carried = bits.wrapping_add((1 << (cut - 1)) - 1 + (bits >> cut & 1)) >> cut << cut;
+        let normal = Self::from_bits(carried);
+        // Where the exponent is the least, the sum with a value whose last place is `2^LEAST` is rounded to it.
+        let ruler = power(LEAST + 52);
+        let least = (size + ruler) - ruler;
+        let rounded = if size < power(LEAST + FRACTION.cast_signed()) { least } else { normal };
+        let rounded = if size.is_nan() { size } else { rounded };
+        #[allow(clippy::cast_possible_truncation, reason = "an `f32` has more bits")]
+        let exact = rounded.copysign(self) as f32;
+        exact
     }
+}
+
+/// A power of two.
+const fn power(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023).cast_unsigned() as u64) << 52)
 }
 
 macro_rules! by_way_of_f64 {
     ($($type:ty, $value:ident => $exact:expr;)*) => {$(
-        impl ToOdd for $type {
+        impl Near for $type {
             #[inline(always)]
-            fn to_odd(self) -> f32 {
+            fn near<const FRACTION: u32, const LEAST: i32>(self) -> f32 {
                 let $value = self;
-                $exact.to_odd()
+                $exact.near::<FRACTION, LEAST>()
             }
         }
     )*};

@@ -3,6 +3,7 @@
 
 mod cast;
 mod half;
+mod whole;
 
 use ::half::{bf16, f16};
 use smallvec::SmallVec;
