@@ -1,7 +1,10 @@
 //! Bytes that lie one behind the other: the one place that says how they are copied.
 #![expect(unsafe_code, reason = "reads and writes memory by address")]
 
-/// Runs up to this many bytes are copied here: a call of `memcpy` for each would take as long as the copy.
+use super::ahead::ask_all;
+
+/// Runs up to this many bytes are copied here: a call of `memcpy` for each would take as long as the copy, and none of them
+/// is long enough for the processor to see where it will read.
 const SHORT: usize = 512;
 
 /// Copies a stretch of any length.
@@ -24,13 +27,19 @@ pub(super) unsafe fn with_run(bytes: usize, walk: impl Walk) {
         ($($size:literal)*) => {
             match bytes {
                 // SAFETY: the caller's contract; the run has as many bytes.
-                $($size => walk.walk(|src, dst| unsafe { fixed::<$size>(src, dst) }),)*
-                // SAFETY: as above, and there are more than 16 of them.
-                17..=32 => walk.walk(|src, dst| unsafe { ends::<16>(src, dst, bytes) }),
-                // SAFETY: as above, and there are more than 32 of them.
-                33..=SHORT => walk.walk(|src, dst| unsafe { short(src, dst, bytes) }),
+                $($size => walk.walk(|src, dst, _| unsafe { fixed::<$size>(src, dst) }),)*
+                17..=32 => walk.walk(|src, dst, next| {
+                    ask_all(next, bytes);
+                    // SAFETY: as above, and there are more than 16 of them.
+                    unsafe { ends::<16>(src, dst, bytes) };
+                }),
+                33..=SHORT => walk.walk(|src, dst, next| {
+                    ask_all(next, bytes);
+                    // SAFETY: as above, and there are more than 32 of them.
+                    unsafe { short(src, dst, bytes) };
+                }),
                 // SAFETY: as above.
-                _ => walk.walk(|src, dst| unsafe { copy(src, dst, bytes) }),
+                _ => walk.walk(|src, dst, _| unsafe { copy(src, dst, bytes) }),
             }
         };
     }
@@ -39,8 +48,8 @@ pub(super) unsafe fn with_run(bytes: usize, walk: impl Walk) {
 
 /// Something that copies many runs of one length.
 pub(super) trait Walk {
-    /// Calls `run` with the source and destination of each.
-    fn walk(self, run: impl FnMut(*const u8, *mut u8));
+    /// Calls `run` with the source and destination of each, and the source of one later.
+    fn walk(self, run: impl FnMut(*const u8, *mut u8, *const u8));
 }
 
 /// Copies `N` bytes.

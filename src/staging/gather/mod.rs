@@ -1,14 +1,16 @@
 //! Writes an array's bytes in logical order. `axes.rs` cuts what is asked for into slabs, `slab.rs` finds the way for each:
 //! runs (`copy.rs`), tiles of what is transposed (`tile.rs`, `block.rs`, `braid.rs`), single axes (`stretch.rs`), and
-//! conversions on the way (`convert/`).
+//! conversions on the way (`convert/`). `ahead.rs` asks for memory before it is read.
 #![expect(unsafe_code, reason = "reads and writes elements by address")]
 
+mod ahead;
 mod axes;
 mod block;
 mod braid;
 mod convert;
 mod copy;
 mod slab;
+#[cfg(test)]
 mod stretch;
 mod tile;
 mod wide;

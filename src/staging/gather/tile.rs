@@ -2,12 +2,13 @@
 //! a cache line that was read is used whole, and one that is written is written whole.
 #![expect(unsafe_code, reason = "reads and writes elements by address")]
 
+use smallvec::SmallVec;
+
+use super::ahead::{LINE, ask};
 use super::axes::{Axis, Hop};
 use super::block::{Bits, one};
 use super::braid;
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// Elements in a line, of the smallest size.
 const MOST: usize = LINE;
 /// Bytes along the near axis that are read before the next rows are: enough for the processor to see a stream, and
@@ -72,31 +73,39 @@ pub(super) unsafe fn copy<T: Bits>(sheet: Sheet<'_>) {
     let stream = STREAM / size;
     for near in (0..sheet.near_len).step_by(stream) {
         let near_len = stream.min(sheet.near_len - near);
+        let part = |last: usize| {
+            let len = line.min(sheet.last.len.saturating_sub(last));
+            sheet.part(size, (near, near_len), (last.min(sheet.last.len), len))
+        };
         for last in (0..sheet.last.len).step_by(line) {
-            let part = sheet.part(size, (near, near_len), (last, line.min(sheet.last.len - last)));
             // SAFETY: the caller's contract, for a part.
-            unsafe { rows::<T>(&part) };
+            unsafe { rows::<T>(&part(last), &part(last + line)) };
         }
     }
 }
 
-/// Copies a sheet with no more rows than a line of the destination has elements.
+/// The addresses of the rows of a sheet, of which a line of the destination has the elements.
+fn places(sheet: &Sheet<'_>) -> SmallVec<[*const u8; MOST]> {
+    (0..sheet.last.len).map(|index| sheet.src.wrapping_offset(sheet.last.at(index))).collect()
+}
+
+/// Copies a sheet with no more rows than a line of the destination has elements, and asks for those of the `next`.
 ///
 /// # Safety
 ///
 /// As for `copy`.
 #[inline]
-unsafe fn rows<T: Bits>(sheet: &Sheet<'_>) {
+unsafe fn rows<T: Bits>(sheet: &Sheet<'_>, next: &Sheet<'_>) {
     let size = size_of::<T>();
-    let mut rows = [sheet.src; MOST];
-    let rows = &mut rows[..sheet.last.len];
-    for (index, row) in rows.iter_mut().enumerate() {
-        *row = row.wrapping_offset(sheet.last.at(index));
-    }
+    let (rows, next_rows) = (places(sheet), places(next));
     let blocks = if sheet.near == size.cast_signed() { sheet.near_len / T::SIDE * T::SIDE } else { 0 };
     let line = LINE / size;
+    let every = LINE.div_ceil(sheet.near.unsigned_abs());
     for near in (0..sheet.near_len).step_by(line) {
         let end = sheet.near_len.min(near + line);
+        for place in (near..end).step_by(every) {
+            next_rows.iter().for_each(|row| ask(row.wrapping_offset(place.cast_signed() * sheet.near)));
+        }
         for (group, rows) in rows.chunks(T::SIDE).enumerate() {
             let dst = sheet.dst.wrapping_add(group * T::SIDE * size);
             let whole = if rows.len() == T::SIDE { end.min(blocks).max(near) } else { near };

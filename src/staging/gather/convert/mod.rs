@@ -9,6 +9,7 @@ use ::half::{bf16, f16};
 use smallvec::SmallVec;
 
 use self::cast::CastTo;
+use super::ahead::blocks;
 use super::wide::wide;
 use crate::dtype::Dtype;
 
@@ -44,6 +45,19 @@ impl Converter {
     /// The size of what becomes of it.
     pub(super) const fn out(&self) -> usize {
         self.out
+    }
+
+    /// Converts `count` elements of an array, which is asked for ahead.
+    ///
+    /// # Safety
+    ///
+    /// As for `run`.
+    pub(super) unsafe fn run_ahead(&self, src: *const u8, dst: *mut u8, count: usize) {
+        blocks(src, self.stored.cast_signed(), count, |start, count| {
+            let (src, dst) = (src.wrapping_add(start * self.stored), dst.wrapping_add(start * self.out));
+            // SAFETY: the caller's contract, for some of the elements.
+            unsafe { self.run(src, dst, count) };
+        });
     }
 
     /// Converts `count` elements.
