@@ -6,12 +6,21 @@ pub(super) trait Bits: Copy + 'static {
     /// Elements in 16 bytes: a block has as many rows and columns.
     const SIDE: usize;
 
-    /// Writes column `n` of the rows of `SIDE` elements at `rows` to `dst`, `n * pitch` bytes further on.
+    /// Writes the columns of `SIDE` rows, 16 bytes of each from `at` on, to `dst`, each column `pitch` bytes after the one
+    /// before.
     ///
     /// # Safety
     ///
-    /// There are `SIDE` rows, each with 16 readable bytes, and each of the columns has 16 writable ones.
-    unsafe fn transpose(rows: &[*const u8], dst: *mut u8, pitch: isize);
+    /// There are `SIDE` rows, each with 16 readable bytes at `at`, and each of the columns has 16 writable ones.
+    unsafe fn transpose(rows: &[*const u8], at: usize, dst: *mut u8, pitch: isize);
+
+    /// The same for twice as many rows: two blocks side by side.
+    ///
+    /// # Safety
+    ///
+    /// There are twice `SIDE` rows, each with 16 readable bytes at `at`, each of the columns has 32 writable ones, and the
+    /// processor has AVX2.
+    unsafe fn transpose_two(rows: &[*const u8], at: usize, dst: *mut u8, pitch: isize);
 }
 
 /// One element, wherever it lies.
@@ -33,34 +42,66 @@ mod registers {
 
     use super::Bits;
 
+    macro_rules! interleave {
+        ($block:ident, $side:literal, $low:ident, $high:ident) => {
+            // Each round interleaves rows half a block apart. An element's row and column are the upper and lower half of
+            // the bits of its place; each round turns them by one.
+            for _ in 0..$side.trailing_zeros() {
+                let rows = $block;
+                for pair in 0..$side / 2 {
+                    $block[2 * pair] = $low(rows[pair], rows[pair + $side / 2]);
+                    $block[2 * pair + 1] = $high(rows[pair], rows[pair + $side / 2]);
+                }
+            }
+        };
+    }
+
+    /// Sixteen bytes, wherever they lie.
+    ///
+    /// # Safety
+    ///
+    /// They are readable.
+    #[inline(always)]
+    unsafe fn load(src: *const u8) -> __m128i {
+        // SAFETY: the caller's contract.
+        unsafe { src.cast::<__m128i>().read_unaligned() }
+    }
+
     macro_rules! bits {
-        ($($type:ty, $side:literal, $low:ident, $high:ident;)*) => {$(
+        ($($type:ty, $side:literal, $low:ident, $high:ident, $low_two:ident, $high_two:ident;)*) => {$(
             impl Bits for $type {
                 const SIDE: usize = $side;
 
-                #[inline(always)]
-                unsafe fn transpose(rows: &[*const u8], dst: *mut u8, pitch: isize) {
-                    // SAFETY: all zeros are a value of it.
-                    let mut block: [__m128i; $side] = unsafe { std::mem::zeroed() };
-                    for (line, row) in block.iter_mut().zip(rows) {
-                        // SAFETY: 16 bytes of a row, by the caller's contract.
-                        *line = unsafe { row.cast::<__m128i>().read_unaligned() };
-                    }
-                    // Each round interleaves rows half a block apart: element `j` of row `i` is then where it would be
-                    // if the bits of its place in the block had been turned by one.
-                    for _ in 0..$side.trailing_zeros() {
-                        let rows = block;
-                        for pair in 0..$side / 2 {
-                            // SAFETY: every processor of this architecture has SSE2.
-                            block[2 * pair] = unsafe { $low(rows[pair], rows[pair + $side / 2]) };
-                            // SAFETY: as above.
-                            block[2 * pair + 1] = unsafe { $high(rows[pair], rows[pair + $side / 2]) };
-                        }
-                    }
+                #[inline]
+                #[target_feature(enable = "sse2")]
+                unsafe fn transpose(rows: &[*const u8], at: usize, dst: *mut u8, pitch: isize) {
+                    // SAFETY: 16 bytes of a row, by the caller's contract.
+                    let mut block: [_; $side] = std::array::from_fn(|row| unsafe { load(rows[row].wrapping_add(at)) });
+                    interleave!(block, $side, $low, $high);
                     let mut dst = dst;
                     for line in block {
                         // SAFETY: 16 bytes of a column, by the caller's contract.
                         unsafe { dst.cast::<__m128i>().write_unaligned(line) };
+                        dst = dst.wrapping_offset(pitch);
+                    }
+                }
+
+                #[inline]
+                #[target_feature(enable = "avx2")]
+                unsafe fn transpose_two(rows: &[*const u8], at: usize, dst: *mut u8, pitch: isize) {
+                    let mut block = [_mm256_setzero_si256(); $side];
+                    for (row, line) in block.iter_mut().enumerate() {
+                        // SAFETY: 16 bytes of a row, by the caller's contract.
+                        let low = unsafe { load(rows[row].wrapping_add(at)) };
+                        // SAFETY: as above.
+                        let high = unsafe { load(rows[row + $side].wrapping_add(at)) };
+                        *line = _mm256_set_m128i(high, low);
+                    }
+                    interleave!(block, $side, $low_two, $high_two);
+                    let mut dst = dst;
+                    for line in block {
+                        // SAFETY: 32 bytes of a column, by the caller's contract.
+                        unsafe { dst.cast::<__m256i>().write_unaligned(line) };
                         dst = dst.wrapping_offset(pitch);
                     }
                 }
@@ -69,10 +110,10 @@ mod registers {
     }
 
     bits! {
-        u8, 16_usize, _mm_unpacklo_epi8, _mm_unpackhi_epi8;
-        u16, 8_usize, _mm_unpacklo_epi16, _mm_unpackhi_epi16;
-        u32, 4_usize, _mm_unpacklo_epi32, _mm_unpackhi_epi32;
-        u64, 2_usize, _mm_unpacklo_epi64, _mm_unpackhi_epi64;
+        u8, 16_usize, _mm_unpacklo_epi8, _mm_unpackhi_epi8, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8;
+        u16, 8_usize, _mm_unpacklo_epi16, _mm_unpackhi_epi16, _mm256_unpacklo_epi16, _mm256_unpackhi_epi16;
+        u32, 4_usize, _mm_unpacklo_epi32, _mm_unpackhi_epi32, _mm256_unpacklo_epi32, _mm256_unpackhi_epi32;
+        u64, 2_usize, _mm_unpacklo_epi64, _mm_unpackhi_epi64, _mm256_unpacklo_epi64, _mm256_unpackhi_epi64;
     }
 }
 
@@ -85,14 +126,21 @@ mod elements {
             impl Bits for $type {
                 const SIDE: usize = 16 / size_of::<Self>();
 
-                unsafe fn transpose(rows: &[*const u8], dst: *mut u8, pitch: isize) {
+                unsafe fn transpose(rows: &[*const u8], at: usize, dst: *mut u8, pitch: isize) {
                     for column in 0..Self::SIDE {
                         let dst = dst.wrapping_offset(pitch * column.cast_signed());
                         for (place, row) in rows[..Self::SIDE].iter().enumerate() {
-                            let src = row.wrapping_add(column * size_of::<Self>());
+                            let src = row.wrapping_add(at + column * size_of::<Self>());
                             // SAFETY: an element of a row, and its place in a column, by the caller's contract.
                             unsafe { one::<Self>(src, dst.wrapping_add(place * size_of::<Self>())) };
                         }
+                    }
+                }
+
+                unsafe fn transpose_two(rows: &[*const u8], at: usize, dst: *mut u8, pitch: isize) {
+                    for (half, rows) in rows.chunks(Self::SIDE).enumerate() {
+                        // SAFETY: the caller's contract, for one of the blocks.
+                        unsafe { Self::transpose(rows, at, dst.wrapping_add(half * 16), pitch) };
                     }
                 }
             }

@@ -4,12 +4,13 @@
 use super::axes::Hop;
 use super::block::Bits;
 use super::tile::Sheet;
-use super::wide::wide;
+#[cfg(target_arch = "x86_64")]
+use super::weave;
+#[cfg(target_arch = "x86_64")]
+use super::wide::has_avx2;
 
 /// Strands at most.
 pub(super) const MOST: usize = 4;
-/// Elements of a strand that are held at once.
-const HELD: usize = 32;
 
 /// Copies a sheet of which one axis is so short that it is a braid. Answers whether it was.
 ///
@@ -48,58 +49,44 @@ pub(super) unsafe fn copy<T: Bits>(sheet: &Sheet<'_>) -> bool {
     strands!(2 3 4)
 }
 
-wide! {
-    [T: Bits, const N: usize] [T, N]
-    /// Puts `len` elements of each strand together.
-    ///
-    /// # Safety
-    ///
-    /// They are readable, and `dst` has room for all of them.
-    unsafe fn braid(strands: [*const u8; N], len: usize, dst: *mut u8) {
-        let mut at = 0;
-        while at + HELD <= len {
-            // SAFETY: so many elements of each are left.
-            let held: [[T; HELD]; N] = strands.map(|strand| unsafe { strand.cast::<T>().wrapping_add(at).cast::<[T; HELD]>().read_unaligned() });
-            let together: [[T; N]; HELD] = std::array::from_fn(|index| std::array::from_fn(|strand| held[strand][index]));
-            // SAFETY: there is room for so many elements of each strand.
-            unsafe { dst.cast::<[T; N]>().wrapping_add(at).cast::<[[T; N]; HELD]>().write_unaligned(together) };
-            at += HELD;
-        }
-        for at in at..len {
-            // SAFETY: one of the strands' elements.
-            let together = strands.map(|strand| unsafe { strand.cast::<T>().wrapping_add(at).read_unaligned() });
-            // SAFETY: there is room for it.
-            unsafe { dst.cast::<[T; N]>().wrapping_add(at).write_unaligned(together) };
-        }
+/// Puts `len` elements of each strand together.
+///
+/// # Safety
+///
+/// They are readable, and `dst` has room for all of them.
+unsafe fn braid<T: Bits, const N: usize>(strands: [*const u8; N], len: usize, dst: *mut u8) {
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the processor was asked, and the rest is the caller's contract.
+        done = unsafe { weave::together::<T, N>(strands, len, dst) };
+    }
+    for at in done..len {
+        // SAFETY: one of the strands' elements.
+        let together = strands.map(|strand| unsafe { strand.cast::<T>().wrapping_add(at).read_unaligned() });
+        // SAFETY: there is room for it.
+        unsafe { dst.cast::<[T; N]>().wrapping_add(at).write_unaligned(together) };
     }
 }
 
-wide! {
-    [T: Bits, const N: usize] [T, N]
-    /// Takes `len` elements of each strand apart.
-    ///
-    /// # Safety
-    ///
-    /// They are readable, and each destination has room for `len` elements.
-    unsafe fn unbraid(src: *const u8, len: usize, strands: [*mut u8; N]) {
-        let mut at = 0;
-        while at + HELD <= len {
-            // SAFETY: so many elements of each strand are left.
-            let held = unsafe { src.cast::<[T; N]>().wrapping_add(at).cast::<[[T; N]; HELD]>().read_unaligned() };
-            for (index, strand) in strands.iter().enumerate() {
-                let apart: [T; HELD] = std::array::from_fn(|place| held[place][index]);
-                // SAFETY: there is room for so many.
-                unsafe { strand.cast::<T>().wrapping_add(at).cast::<[T; HELD]>().write_unaligned(apart) };
-            }
-            at += HELD;
-        }
-        for at in at..len {
-            // SAFETY: one element of each strand.
-            let held = unsafe { src.cast::<[T; N]>().wrapping_add(at).read_unaligned() };
-            for (element, strand) in held.into_iter().zip(strands) {
-                // SAFETY: there is room for it.
-                unsafe { strand.cast::<T>().wrapping_add(at).write_unaligned(element) };
-            }
+/// Takes `len` elements of each strand apart.
+///
+/// # Safety
+///
+/// They are readable, and each destination has room for `len` elements.
+unsafe fn unbraid<T: Bits, const N: usize>(src: *const u8, len: usize, strands: [*mut u8; N]) {
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the processor was asked, and the rest is the caller's contract.
+        done = unsafe { weave::apart::<T, N>(src, len, strands) };
+    }
+    for at in done..len {
+        // SAFETY: one element of each strand.
+        let held = unsafe { src.cast::<[T; N]>().wrapping_add(at).read_unaligned() };
+        for (element, strand) in held.into_iter().zip(strands) {
+            // SAFETY: there is room for it.
+            unsafe { strand.cast::<T>().wrapping_add(at).write_unaligned(element) };
         }
     }
 }

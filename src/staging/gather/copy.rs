@@ -58,7 +58,7 @@ pub(super) trait Walk {
 ///
 /// As for `copy`.
 #[inline(always)]
-unsafe fn fixed<const N: usize>(src: *const u8, dst: *mut u8) {
+pub(super) unsafe fn fixed<const N: usize>(src: *const u8, dst: *mut u8) {
     // SAFETY: the caller's contract.
     let bytes = unsafe { src.cast::<[u8; N]>().read() };
     // SAFETY: the caller's contract.

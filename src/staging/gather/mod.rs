@@ -1,5 +1,5 @@
 //! Writes an array's bytes in logical order. `axes.rs` cuts what is asked for into slabs, `slab.rs` finds the way for each:
-//! runs (`copy.rs`), tiles of what is transposed (`tile.rs`, `block.rs`, `braid.rs`), single axes (`stretch.rs`), and
+//! runs (`copy.rs`), tiles of what is transposed (`tile.rs`, `block.rs`, `braid.rs`, `weave.rs`), single axes (`stretch.rs`), and
 //! conversions on the way (`convert/`). `ahead.rs` asks for memory before it is read.
 #![expect(unsafe_code, reason = "reads and writes elements by address")]
 
@@ -13,6 +13,8 @@ mod slab;
 #[cfg(test)]
 mod stretch;
 mod tile;
+#[cfg(target_arch = "x86_64")]
+mod weave;
 mod wide;
 
 use std::collections::TryReserveError;

@@ -2,12 +2,15 @@
 //! a cache line that was read is used whole, and one that is written is written whole.
 #![expect(unsafe_code, reason = "reads and writes elements by address")]
 
-use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 
-use super::ahead::{LINE, ask};
+use super::ahead::LINE;
 use super::axes::{Axis, Hop};
 use super::block::{Bits, one};
 use super::braid;
+use super::copy::fixed;
+#[cfg(target_arch = "x86_64")]
+use super::wide::has_avx2;
 
 /// Elements in a line, of the smallest size.
 const MOST: usize = LINE;
@@ -68,84 +71,142 @@ pub(super) unsafe fn copy<T: Bits>(sheet: Sheet<'_>) {
     if unsafe { braid::copy::<T>(&sheet) } {
         return;
     }
-    let size = size_of::<T>();
-    let line = LINE / size;
-    let stream = STREAM / size;
+    let strip = Strip { rows: &[], near: sheet.near, dst: sheet.dst, pitch: sheet.pitch };
+    let stream = STREAM / size_of::<T>();
+    let line = LINE / size_of::<T>();
     for near in (0..sheet.near_len).step_by(stream) {
-        let near_len = stream.min(sheet.near_len - near);
-        let part = |last: usize| {
-            let len = line.min(sheet.last.len.saturating_sub(last));
-            sheet.part(size, (near, near_len), (last.min(sheet.last.len), len))
-        };
+        let end = sheet.near_len.min(near + stream);
         for last in (0..sheet.last.len).step_by(line) {
-            // SAFETY: the caller's contract, for a part.
-            unsafe { rows::<T>(&part(last), &part(last + line)) };
-        }
-    }
-}
-
-/// The addresses of the rows of a sheet, of which a line of the destination has the elements.
-fn places(sheet: &Sheet<'_>) -> SmallVec<[*const u8; MOST]> {
-    (0..sheet.last.len).map(|index| sheet.src.wrapping_offset(sheet.last.at(index))).collect()
-}
-
-/// Copies a sheet with no more rows than a line of the destination has elements, and asks for those of the `next`.
-///
-/// # Safety
-///
-/// As for `copy`.
-#[inline]
-unsafe fn rows<T: Bits>(sheet: &Sheet<'_>, next: &Sheet<'_>) {
-    let size = size_of::<T>();
-    let (rows, next_rows) = (places(sheet), places(next));
-    let blocks = if sheet.near == size.cast_signed() { sheet.near_len / T::SIDE * T::SIDE } else { 0 };
-    let line = LINE / size;
-    let every = LINE.div_ceil(sheet.near.unsigned_abs());
-    for near in (0..sheet.near_len).step_by(line) {
-        let end = sheet.near_len.min(near + line);
-        for place in (near..end).step_by(every) {
-            next_rows.iter().for_each(|row| ask(row.wrapping_offset(place.cast_signed() * sheet.near)));
-        }
-        for (group, rows) in rows.chunks(T::SIDE).enumerate() {
-            let dst = sheet.dst.wrapping_add(group * T::SIDE * size);
-            let whole = if rows.len() == T::SIDE { end.min(blocks).max(near) } else { near };
-            for near in (near..whole).step_by(T::SIDE) {
-                // SAFETY: a block of whole rows and columns of the sheet, by the caller's contract.
-                unsafe { block::<T>(rows, sheet, near, dst) };
+            let count = line.min(sheet.last.len - last);
+            let mut rows = [sheet.src; MOST];
+            for (index, row) in rows[..count].iter_mut().enumerate() {
+                *row = row.wrapping_offset(sheet.last.at(last + index));
             }
-            // SAFETY: as above, for what is left of these rows.
-            unsafe { elements::<T>(rows, sheet, (whole, end), dst) };
+            let strip = Strip { rows: &rows[..count], dst: sheet.dst.wrapping_add(last * size_of::<T>()), ..strip };
+            // SAFETY: the caller's contract, for a part.
+            unsafe { lines::<T>(strip, near, end) };
         }
     }
 }
 
-/// Transposes a block from index `near` on.
-///
-/// # Safety
-///
-/// The rows have a whole block from there on, and the destination has room for it.
-#[inline(always)]
-unsafe fn block<T: Bits>(rows: &[*const u8], sheet: &Sheet<'_>, near: usize, dst: *mut u8) {
-    let mut places = [std::ptr::null(); 16];
-    for (place, row) in places[..T::SIDE].iter_mut().zip(rows) {
-        *place = row.wrapping_add(near * size_of::<T>());
-    }
-    let dst = dst.wrapping_offset(near.cast_signed() * sheet.pitch);
-    // SAFETY: the caller's contract.
-    unsafe { T::transpose(&places[..T::SIDE], dst, sheet.pitch) };
+/// Rows of a sheet that a line of the destination has elements of.
+#[derive(Clone, Copy)]
+struct Strip<'a> {
+    rows: &'a [*const u8],
+    near: isize,
+    dst: *mut u8,
+    pitch: isize,
 }
 
-/// Copies indices `near..end` of some rows one by one.
+impl Strip<'_> {
+    /// The place of the first row's element at an index of the near axis.
+    #[inline(always)]
+    fn place(&self, near: usize) -> *mut u8 {
+        self.dst.wrapping_offset(near.cast_signed() * self.pitch)
+    }
+}
+
+/// Copies indices `near..end` of a strip, on the processor at hand.
 ///
 /// # Safety
 ///
 /// As for `copy`.
+unsafe fn lines<T: Bits>(strip: Strip<'_>, near: usize, end: usize) {
+    /// # Safety
+    ///
+    /// As for `lines`, on a processor that has AVX2.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn avx2<T: Bits>(strip: Strip<'_>, near: usize, end: usize) {
+        // SAFETY: the caller's contract.
+        unsafe { squares::<T, true>(strip, near, end) };
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the processor was asked, and the rest is the caller's contract.
+        return unsafe { avx2::<T>(strip, near, end) };
+    }
+    // SAFETY: the caller's contract.
+    unsafe { squares::<T, false>(strip, near, end) };
+}
+
+/// Does it for a line of the source in each row at a time, so that both lines are whole.
+///
+/// # Safety
+///
+/// As for `lines`, and if `TWO` the processor has AVX2.
+#[inline(always)]
+unsafe fn squares<T: Bits, const TWO: bool>(strip: Strip<'_>, near: usize, end: usize) {
+    let line = LINE / size_of::<T>();
+    let is_dense = strip.near == size_of::<T>().cast_signed();
+    for near in (near..end).step_by(line) {
+        let end = end.min(near + line);
+        if is_dense && strip.rows.len() == line && end - near == line {
+            // SAFETY: the caller's contract, for as many indices as there are rows.
+            unsafe { square::<T, TWO>(strip, near) };
+            continue;
+        }
+        let whole = if is_dense { near + (end - near) / T::SIDE * T::SIDE } else { near };
+        for (group, rows) in strip.rows.chunks(T::SIDE).enumerate() {
+            let part = Strip { rows, dst: strip.dst.wrapping_add(group * 16), ..strip };
+            let from = if rows.len() == T::SIDE { whole } else { near };
+            for near in (near..from).step_by(T::SIDE) {
+                // SAFETY: a block of whole rows and columns, by the caller's contract.
+                unsafe { T::transpose(rows, near * size_of::<T>(), part.place(near), strip.pitch) };
+            }
+            // SAFETY: the caller's contract, for what is left of these rows.
+            unsafe { elements::<T>(part, from, end) };
+        }
+    }
+}
+
+/// A square of whole lines.
+#[repr(align(64))]
+struct Square([MaybeUninit<u8>; MOST * LINE]);
+
+/// Transposes a square: by way of a buffer, since lines of the destination whose addresses are alike push each other out
+/// of the innermost cache before their second half is written.
+///
+/// # Safety
+///
+/// As for `squares`, for as many indices from `near` on as there are rows.
+#[inline(always)]
+unsafe fn square<T: Bits, const TWO: bool>(strip: Strip<'_>, near: usize) {
+    let mut held = Square([MaybeUninit::uninit(); MOST * LINE]);
+    let held: *mut u8 = held.0.as_mut_ptr().cast();
+    let (line, pitch) = (LINE / size_of::<T>(), LINE.cast_signed());
+    let width = if TWO { 2 * T::SIDE } else { T::SIDE };
+    for (group, rows) in strip.rows.chunks_exact(width).enumerate() {
+        for column in (0..line).step_by(T::SIDE) {
+            let to = held.wrapping_add(column * LINE + group * width * size_of::<T>());
+            let at = (near + column) * size_of::<T>();
+            if TWO {
+                // SAFETY: whole rows and columns, by the caller's contract, and the buffer has room for all of them.
+                unsafe { T::transpose_two(rows, at, to, pitch) };
+            } else {
+                // SAFETY: as above.
+                unsafe { T::transpose(rows, at, to, pitch) };
+            }
+        }
+    }
+    for row in 0..line {
+        // SAFETY: a line of the buffer, which was written above, and its place, by the caller's contract.
+        unsafe { fixed::<LINE>(held.wrapping_add(row * LINE), strip.place(near + row)) };
+    }
+}
+
+/// Copies indices `near..end` one by one.
+///
+/// # Safety
+///
+/// As for `lines`.
 #[inline]
-unsafe fn elements<T: Bits>(rows: &[*const u8], sheet: &Sheet<'_>, (near, end): (usize, usize), dst: *mut u8) {
+unsafe fn elements<T: Bits>(strip: Strip<'_>, near: usize, end: usize) {
     for near in near..end {
-        let from = near.cast_signed() * sheet.near;
-        let mut dst = dst.wrapping_offset(near.cast_signed() * sheet.pitch);
-        for row in rows {
+        let from = near.cast_signed() * strip.near;
+        let mut dst = strip.place(near);
+        for row in strip.rows {
             // SAFETY: an element of the sheet and its place, by the caller's contract.
             unsafe { one::<T>(row.wrapping_offset(from), dst) };
             dst = dst.wrapping_add(size_of::<T>());

@@ -1,15 +1,9 @@
 //! Functions that are compiled twice: for any processor, and for those with AVX2, of which the running one is asked.
 
 /// Whether this processor has AVX2.
+#[cfg(target_arch = "x86_64")]
 pub(super) fn has_avx2() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        std::arch::is_x86_feature_detected!("avx2")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        false
-    }
+    std::arch::is_x86_feature_detected!("avx2")
 }
 
 /// Defines an unsafe function that is compiled twice. Its generic parameters come first, with and without their bounds.

@@ -132,7 +132,7 @@ by_way_of_f64! {
 #[inline(always)]
 fn fits_f64(value: u64) -> f64 {
     let low = value & 0x7ff;
-    let kept = if value >> 53 == 0 { value } else { value - low | u64::from(low != 0) << 11 };
+    let kept = if value >> 53 == 0 { value } else { (value - low) | (u64::from(low != 0) << 11) };
     #[allow(clippy::cast_precision_loss, reason = "53 bits are left of it")]
     let exact = kept as f64;
     exact
