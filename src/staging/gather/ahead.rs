@@ -24,14 +24,6 @@ pub(super) fn ask(src: *const u8) {
     let _ = src;
 }
 
-/// Asks for all cache lines of a run.
-#[inline(always)]
-pub(super) fn ask_all(src: *const u8, bytes: usize) {
-    for place in (0..bytes).step_by(LINE) {
-        ask(src.wrapping_add(place));
-    }
-}
-
 /// Calls `visit` with the first element and the number of those of each block of `len` elements, `stride` bytes apart and
 /// beginning at `src`, and asks for blocks ahead of it.
 #[inline]

@@ -117,11 +117,7 @@ pub(super) fn slabs<'a>(axes: &[Axis<'a>], src: *const u8, range: Range<usize>, 
     }
 }
 
-/// Indices of the last axis from the one that is visited to the one that is told with it.
-const AHEAD: usize = 8;
-
-/// Calls `visit` with the source and destination of each index of all `axes`, the last of them fastest, and with a source
-/// of some calls later, or thereabouts: an address to ask for.
+/// Calls `visit` with the source and destination of each index of all `axes`, the last of them fastest.
 ///
 /// `size` is that of the destination's elements.
 #[inline]
@@ -130,9 +126,9 @@ pub(super) fn each(
     src: *const u8,
     dst: *mut u8,
     size: usize,
-    visit: &mut impl FnMut(*const u8, *mut u8, *const u8),
+    visit: &mut impl FnMut(*const u8, *mut u8),
 ) {
-    let Some((axis, rest)) = axes.split_first() else { return visit(src, dst, src) };
+    let Some((axis, rest)) = axes.split_first() else { return visit(src, dst) };
     let pitch = axis.pitch.wrapping_mul(size);
     if !rest.is_empty() {
         for index in 0..axis.len {
@@ -143,17 +139,15 @@ pub(super) fn each(
     let (mut src, mut dst) = (src, dst);
     match axis.hop {
         Hop::Even(stride) => {
-            let ahead = stride.wrapping_mul(AHEAD.cast_signed());
             for _ in 0..axis.len {
-                visit(src, dst, src.wrapping_offset(ahead));
+                visit(src, dst);
                 src = src.wrapping_offset(stride);
                 dst = dst.wrapping_add(pitch);
             }
         }
         Hop::Picked(table, bytes) => {
-            for (index, far) in table.iter().enumerate() {
-                let next = table.get(index + AHEAD).unwrap_or(far);
-                visit(src.wrapping_offset(far * bytes), dst, src.wrapping_offset(next * bytes));
+            for far in table {
+                visit(src.wrapping_offset(far * bytes), dst);
                 dst = dst.wrapping_add(pitch);
             }
         }

@@ -1,12 +1,6 @@
 //! Bytes that lie one behind the other: the one place that says how they are copied.
 #![expect(unsafe_code, reason = "reads and writes memory by address")]
 
-use super::ahead::ask_all;
-
-/// Runs up to this many bytes are copied here: a call of `memcpy` for each would take as long as the copy, and none of them
-/// is long enough for the processor to see where it will read.
-const SHORT: usize = 512;
-
 /// Copies a stretch of any length.
 ///
 /// # Safety
@@ -17,7 +11,8 @@ pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(src, dst, bytes) };
 }
 
-/// Calls `walk` with what copies a run of `bytes` bytes, chosen once for all runs.
+/// Calls `walk` with what copies a run of `bytes` bytes, chosen once for all runs. For the shortest, a call of `memcpy`
+/// takes as long as the copy.
 ///
 /// # Safety
 ///
@@ -27,19 +22,13 @@ pub(super) unsafe fn with_run(bytes: usize, walk: impl Walk) {
         ($($size:literal)*) => {
             match bytes {
                 // SAFETY: the caller's contract; the run has as many bytes.
-                $($size => walk.walk(|src, dst, _| unsafe { fixed::<$size>(src, dst) }),)*
-                17..=32 => walk.walk(|src, dst, next| {
-                    ask_all(next, bytes);
-                    // SAFETY: as above, and there are more than 16 of them.
-                    unsafe { ends::<16>(src, dst, bytes) };
-                }),
-                33..=SHORT => walk.walk(|src, dst, next| {
-                    ask_all(next, bytes);
-                    // SAFETY: as above, and there are more than 32 of them.
-                    unsafe { short(src, dst, bytes) };
-                }),
+                $($size => walk.walk(|src, dst| unsafe { fixed::<$size>(src, dst) }),)*
+                // SAFETY: as above, and there are more than 16 of them.
+                17..=32 => walk.walk(|src, dst| unsafe { ends::<16>(src, dst, bytes) }),
+                // SAFETY: as above, and there are more than 32 of them.
+                33..=64 => walk.walk(|src, dst| unsafe { ends::<32>(src, dst, bytes) }),
                 // SAFETY: as above.
-                _ => walk.walk(|src, dst, _| unsafe { copy(src, dst, bytes) }),
+                _ => walk.walk(|src, dst| unsafe { copy(src, dst, bytes) }),
             }
         };
     }
@@ -48,8 +37,8 @@ pub(super) unsafe fn with_run(bytes: usize, walk: impl Walk) {
 
 /// Something that copies many runs of one length.
 pub(super) trait Walk {
-    /// Calls `run` with the source and destination of each, and the source of one later.
-    fn walk(self, run: impl FnMut(*const u8, *mut u8, *const u8));
+    /// Calls `run` with the source and destination of each.
+    fn walk(self, run: impl FnMut(*const u8, *mut u8));
 }
 
 /// Copies `N` bytes.
@@ -77,26 +66,4 @@ unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, bytes: usize) {
     let last = bytes - N;
     // SAFETY: as above, up to the last byte.
     unsafe { fixed::<N>(src.wrapping_add(last), dst.wrapping_add(last)) };
-}
-
-/// Copies more than 32 bytes.
-///
-/// # Safety
-///
-/// As for `copy`.
-#[inline(always)]
-unsafe fn short(src: *const u8, dst: *mut u8, bytes: usize) {
-    let mut place = 0;
-    while place + 64 < bytes {
-        // SAFETY: the caller's contract; these bytes are among them.
-        unsafe { fixed::<64>(src.wrapping_add(place), dst.wrapping_add(place)) };
-        place += 64;
-    }
-    if bytes - place > 32 {
-        // SAFETY: as above, 33 to 64 of them.
-        unsafe { ends::<32>(src.wrapping_add(place), dst.wrapping_add(place), bytes - place) };
-    } else {
-        // SAFETY: as above, the last 32 of more than 32.
-        unsafe { fixed::<32>(src.wrapping_add(bytes - 32), dst.wrapping_add(bytes - 32)) };
-    }
 }

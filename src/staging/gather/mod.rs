@@ -10,12 +10,14 @@ mod braid;
 mod convert;
 mod copy;
 mod slab;
-#[cfg(test)]
 mod stretch;
 mod tile;
 #[cfg(target_arch = "x86_64")]
 mod weave;
 mod wide;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::TryReserveError;
 use std::ops::Range;
@@ -62,42 +64,4 @@ pub(crate) fn to_vec<T: Element>(array: &HostArray) -> Result<Vec<T>, TryReserve
     // SAFETY: all of them have just been written.
     unsafe { elements.set_len(len) };
     Ok(elements)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ndarray::{Array, s};
-    use proptest::prelude::*;
-
-    fn pieces(array: &HostArray, cuts: &[usize]) -> Vec<u8> {
-        let size = array.dtype().size();
-        let mut bytes = vec![0_u8; array.bytes()];
-        let mut edges: Vec<_> = cuts.iter().map(|cut| cut % (array.len() + 1) * size).chain([0, bytes.len()]).collect();
-        edges.sort_unstable();
-        for edge in edges.windows(2) {
-            // SAFETY: the piece lies inside the vector.
-            unsafe { gather(array, edge[0]..edge[1], bytes.as_mut_ptr().wrapping_add(edge[0])) };
-        }
-        bytes
-    }
-
-    proptest! {
-        #[test]
-        fn a_gather_in_pieces_is_a_gather_as_a_whole(
-            (a, b, c) in (1_usize..7, 1_usize..9, 1_usize..6),
-            cuts in proptest::collection::vec(0_usize..1000, 0..8),
-            order in Just([2_usize, 0, 1]).prop_shuffle(),
-            step in prop_oneof![Just(1_isize), Just(2), Just(-1)],
-            rows in proptest::collection::vec(0_usize..1000, 1..9),
-            (select, cast) in any::<(bool, bool)>(),
-        ) {
-            let array = Array::from_shape_fn((a, b, c), |(i, j, k)| (i * 100 + j * 10 + k) as u32);
-            let rows: Vec<_> = if select { rows.iter().map(|row| row % a).collect() } else { (0..a).collect() };
-            let view = HostArray::from(array).select_rows(rows).unwrap();
-            let view = view.slice(s![.., ..;step, ..]).unwrap().permuted_axes(order).unwrap();
-            let view = if cast { view.cast::<f64>() } else { view };
-            prop_assert_eq!(pieces(&view, &cuts), pieces(&view, &[]));
-        }
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use super::ahead::{LINE, ask_all};
+use super::ahead::LINE;
 use super::axes::{Axes, Axis, Hop, Slab, each, slabs};
 use super::block::by_size;
 use super::convert::Converter;
@@ -15,8 +15,6 @@ use super::tile::{self, Sheet, copy as copy_sheet};
 const HELD: usize = 16 << 10;
 /// Elements of a run that is worth a call of its own to be converted.
 const RUN: usize = 32;
-/// Elements of a run in which memory is asked for as it goes.
-const LONG: usize = 512;
 
 /// How the elements of a slab lie.
 enum Way {
@@ -90,7 +88,7 @@ struct Runs<'a> {
 
 impl Walk for Runs<'_> {
     #[inline]
-    fn walk(self, mut run: impl FnMut(*const u8, *mut u8, *const u8)) {
+    fn walk(self, mut run: impl FnMut(*const u8, *mut u8)) {
         each(self.axes, self.src, self.dst, self.size, &mut run);
     }
 }
@@ -111,7 +109,7 @@ fn sheets<'a>(
     // Any order will do; this one stays in memory that was just used.
     outer.sort_by_key(|axis| Reverse(axis.at(1).unsigned_abs()));
     let pitch = near.pitch.wrapping_mul(size).cast_signed();
-    each(&outer, src, dst, size, &mut |src, dst, _| {
+    each(&outer, src, dst, size, &mut |src, dst| {
         visit(Sheet { src, near_len: near.len, near: stride, last, dst, pitch });
     });
 }
@@ -125,10 +123,7 @@ pub(super) unsafe fn convert(slab: &Slab<'_>, converter: &Converter, dst: *mut u
     let (axes, out) = (&slab.axes, converter.out());
     match (way(axes, converter.stored()), axes.split_last()) {
         (Way::Runs, Some((last, outer))) if outer.is_empty() || last.len >= RUN => {
-            each(outer, slab.src, dst, out, &mut |src, dst, next| {
-                if last.len < LONG {
-                    ask_all(next, last.len * converter.stored());
-                }
+            each(outer, slab.src, dst, out, &mut |src, dst| {
                 // SAFETY: the caller's contract, for one run.
                 unsafe { converter.run_ahead(src, dst, last.len) };
             });

@@ -25,7 +25,7 @@ pub(super) unsafe fn stretches<T: Bits>(axes: &[Axis<'_>], src: *const u8, dst: 
     // Calls a copying function for each stretch.
     macro_rules! walk {
         ($copy:expr) => {
-            each(outer, src, dst, size, &mut |src, dst, _| {
+            each(outer, src, dst, size, &mut |src, dst| {
                 // SAFETY: the caller's contract, for one of the stretches.
                 unsafe { $copy(src, dst) }
             })
@@ -34,7 +34,7 @@ pub(super) unsafe fn stretches<T: Bits>(axes: &[Axis<'_>], src: *const u8, dst: 
     // Calls one for parts of each stretch.
     macro_rules! walk_blocks {
         ($stride:ident, $copy:expr) => {
-            each(outer, src, dst, size, &mut |src, dst, _| {
+            each(outer, src, dst, size, &mut |src, dst| {
                 blocks(src, $stride, len, |start, count| {
                     let src = src.wrapping_offset(start.cast_signed() * $stride);
                     // SAFETY: the caller's contract, for a part of one of the stretches.
