@@ -1,6 +1,7 @@
 //! [`Error`]: everything that can go wrong, in one enum, and the batch that comes back where nothing was sent.
 
 use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -153,6 +154,15 @@ pub enum Error {
         /// The batch, if there was one.
         batch: Returned,
     },
+    /// A field that can't be brought into order where the pipeline's [`Relayout`](crate::Relayout) allows it.
+    Relayout {
+        /// The field's name.
+        field: String,
+        /// What is missing, or not allowed.
+        reason: &'static str,
+        /// The batch.
+        batch: Returned,
+    },
     /// Memory ran out although nothing of ours could be given back, or more was asked for than its budget.
     OutOfMemory {
         /// Which memory.
@@ -242,6 +252,13 @@ pub enum Error {
         /// The batch, if no copy of it was enqueued.
         batch: Returned,
     },
+    /// A file that can't be opened or mapped.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        error: Arc<std::io::Error>,
+    },
     /// The source of batches raised an error.
     Source(Arc<dyn std::error::Error + Send + Sync>),
 }
@@ -256,6 +273,7 @@ macro_rules! place_of_batch {
             | Self::FloorTooLarge { batch: $batch, .. }
             | Self::AdmissionTimeout { batch: $batch, .. }
             | Self::Busy { batch: $batch, .. }
+            | Self::Relayout { batch: $batch, .. }
             | Self::OutOfMemory { batch: $batch, .. }
             | Self::Driver { batch: $batch, .. }
             | Self::DeviceLost { batch: $batch, .. }
@@ -299,6 +317,11 @@ impl Error {
     /// The error for an array that no memory holds.
     pub(crate) fn shape_overflow(shape: &[usize], dtype: Dtype) -> Self {
         Self::ShapeOverflow { field: None, shape: shape.to_vec(), dtype, batch: Returned::default() }
+    }
+
+    /// The error for a file.
+    pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), error: Arc::new(error) }
     }
 
     /// The same error, telling which field of a batch it is about.
@@ -407,6 +430,7 @@ impl std::fmt::Display for Error {
                 write!(f, "pipeline {pipeline:?} waited {waited:?} for {bytes} bytes of device memory; held: {holders}")
             }
             Self::Busy { what, bytes, .. } => write!(f, "no room for {bytes} bytes in the {what} right now"),
+            Self::Relayout { field, reason, .. } => write!(f, "field {field:?} is not sent: {reason}"),
             Self::OutOfMemory { what, bytes, limit: None, device, .. } => {
                 write!(f, "out of {what} on {device}: {bytes} bytes were asked for")
             }
@@ -431,6 +455,7 @@ impl std::fmt::Display for Error {
                 write!(f, "{device} was opened before a fork and can't be used in the child: open one there")
             }
             Self::Panicked { what, message, .. } => write!(f, "{what} panicked: {message}"),
+            Self::File { path, error } => write!(f, "the file {} can't be used: {error}", path.display()),
             Self::Source(error) => write!(f, "the source failed: {error}"),
         }
     }
@@ -439,6 +464,7 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::File { error, .. } => Some(error.as_ref()),
             Self::Source(error) => Some(error.as_ref()),
             _ => None,
         }

@@ -63,6 +63,8 @@ pub enum PendingStream {
     Copy,
     /// Device to host.
     Read,
+    /// Where elements are rearranged, on the device.
+    Relayout,
     /// A compute stream, numbered as made.
     Compute(usize),
 }
@@ -75,6 +77,8 @@ pub enum FaultPoint {
     Allocate,
     /// Enqueueing a copy.
     Submit,
+    /// Enqueueing a rearrangement on the device.
+    Launch,
     /// Recording an event.
     Record,
     /// Making a stream wait for an event.

@@ -10,7 +10,7 @@ use crate::admission::{Block, Grant, Pipeline};
 use crate::batch::{BatchCore, BatchOwner, HostBatch};
 use crate::device::{Active, Device, Shared};
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, Terms};
 use crate::reactor::Key;
 use crate::staging::StagedBatch;
 use crate::sync::Mutex;
@@ -72,11 +72,12 @@ impl Transfer {
         pipeline: &Arc<Pipeline>,
         batch: HostBatch,
         plan: Plan,
+        terms: &Terms,
         mut grant: Grant,
     ) -> Self {
         let block = grant.block.take().map(|memory| Block { memory, pipeline: grant.pipeline });
         let inline = plan.is_small && block.is_some() && device.single.is_none();
-        let core = BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, &plan, block));
+        let core = BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, (&plan, terms), block));
         if plan.parts.is_empty() {
             core.settle();
             return Self::flying(core);
@@ -87,13 +88,10 @@ impl Transfer {
         } else {
             Some(grant)
         };
-        match if inline { device.engine.try_inline(&core, &batch, &plan) } else { None } {
-            Some(Ok(())) => {}
-            Some(Err(error)) => core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) }),
-            None => {
-                let (core, grant, active) = (core.clone(), Mutex::new(grant), Active::new(device));
-                device.engine.push(StagedBatch { core, batch, plan, grant, active });
-            }
+        let left = if inline { device.engine.try_inline(&core, batch, plan).err() } else { Some((batch, plan)) };
+        if let Some((batch, plan)) = left {
+            let (core, grant, active) = (core.clone(), Mutex::new(grant), Active::new(device));
+            device.engine.push(StagedBatch { core, batch, plan, grant, active });
         }
         Self::flying(core)
     }
@@ -142,6 +140,7 @@ impl State {
                 if flying.key.is_registered() {
                     flying.core.waiters.forget(&mut flying.key);
                 }
+                device.engine.together.flush(device);
                 device.reactor.help(device);
                 ask(&flying.core)
             })

@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// Kernels, and the folder of the Rust code that launches them.
-const KERNELS: [(&str, &str); 3] = [
+const KERNELS: [(&str, &str); 5] = [
+    ("benches/kernels/link", "benches/link"),
     ("examples/digits/perceptron", "examples/digits"),
     ("examples/work/rows", "examples/work"),
+    ("src/backend/cuda/kernels/rearrange", "src/backend/cuda/kernels"),
     ("tests/kernels/basic", "tests/cuda"),
 ];
 
 /// How Rust code asks for one.
-const ASKS: [&str; 2] = ["load_function(\"", "kernel(\""];
+const ASKS: [&str; 3] = ["load_function(\"", "kernel(\"", "    c\""];
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

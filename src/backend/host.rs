@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::Driver;
-use super::{Answer, Backend, Copy, Event, Fault, HostEvent, HostQueue, Memory, Space, StreamHandle, Streams};
+use super::{
+    Answer, Backend, Copy, Event, Fault, HostEvent, HostQueue, Memory, Pitched, Rearrangement, Space, StreamHandle,
+    Streams,
+};
 use crate::batch::Name;
 
 /// How long a copy takes at least, for the host backend to behave like a link of that speed.
@@ -42,7 +45,9 @@ impl HostBackend {
         let driver = Driver::Thread { link, eager };
         let copy = StreamHandle::Host(HostQueue::new("inflight-copy", driver)?);
         let read = StreamHandle::Host(HostQueue::new("inflight-read", driver)?);
-        Ok(Self { streams: Streams { copy, read }, eager })
+        let relayout = Driver::Thread { link: None, eager: false };
+        let relayout = StreamHandle::Host(HostQueue::new("inflight-relayout", relayout)?);
+        Ok(Self { streams: Streams { copy, read, relayout }, eager })
     }
 }
 
@@ -104,6 +109,21 @@ impl Backend for HostBackend {
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, _fields: &[Name]) -> Result<(), Fault> {
         let queue = stream.host()?;
         queue.copy(copy, Vec::new());
+        Ok(())
+    }
+
+    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
+        stream.host()?.copy_pitched(copies.to_vec(), Vec::new());
+        Ok(())
+    }
+
+    unsafe fn rearrange(
+        &self,
+        stream: &StreamHandle,
+        rearrangement: Rearrangement,
+        _fields: &[Name],
+    ) -> Result<(), Fault> {
+        stream.host()?.rearrange(rearrangement, Vec::new());
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Returned};
 
+mod copies;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod event;
@@ -14,11 +15,14 @@ pub(crate) mod host;
 pub(crate) mod os;
 pub(crate) mod queue;
 pub(crate) mod sim;
+mod span;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use copies::{Copy, Direction, MOST_AXES, MOST_CHANNELS, Pitched, Rearrangement, Rearranges};
 pub(crate) use event::{Event, HostEvent};
 pub(crate) use queue::HostQueue;
+pub(crate) use span::Span;
 
 /// Which memory a block lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,23 +88,8 @@ pub(crate) struct Streams {
     pub(crate) copy: StreamHandle,
     /// Device to host.
     pub(crate) read: StreamHandle,
-}
-
-/// One contiguous copy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Copy {
-    pub(crate) dst: *mut u8,
-    pub(crate) src: *const u8,
-    pub(crate) bytes: usize,
-    pub(crate) direction: Direction,
-}
-
-/// Where a copy goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Direction {
-    HostToDevice,
-    DeviceToHost,
-    DeviceToDevice,
+    /// For our kernels.
+    pub(crate) relayout: StreamHandle,
 }
 
 /// What a backend call answered when it did not succeed: the driver's code and the call that gave it.
@@ -168,6 +157,9 @@ impl Fault {
     /// Work that is going on.
     #[cfg(feature = "cuda")]
     pub(crate) const NOT_READY: i32 = 600;
+    /// What the driver or the device does not do.
+    #[cfg(feature = "cuda")]
+    pub(crate) const NOT_SUPPORTED: i32 = 801;
     /// A launch that failed: the work was dropped before it ran.
     pub(crate) const NOT_RUN: i32 = 719;
 
@@ -209,7 +201,7 @@ impl Fault {
 ///
 /// No call waits for a stream. `alloc` and `free` may be slow: they are made on staging threads (invariant 8).
 pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
-    /// Our streams, for copies only.
+    /// Our streams.
     fn streams(&self) -> &Streams;
 
     /// Whether a test drives it by hand, so that nothing may happen on threads of ours.
@@ -274,12 +266,12 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     unsafe fn free(&self, space: Space, memory: Memory) -> Result<(), Fault>;
 
     /// Makes memory of the user's known, so that copies from it need no staging. May be slow. Host memory needs nothing.
-    fn register(&self, _span: (*const u8, usize)) -> Result<(), Fault> {
+    fn register(&self, _span: Span) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Undoes `register`. No copy from it is pending.
-    fn unregister(&self, _span: (*const u8, usize)) -> Result<(), Fault> {
+    /// Undoes `register` of the same span. No copy from it is pending.
+    fn unregister(&self, _span: Span) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -291,6 +283,39 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     /// this call has fired (invariant 1).
     #[expect(unsafe_code, reason = "the caller answers for both ends")]
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[crate::batch::Name]) -> Result<(), Fault>;
+
+    /// Enqueues several copies to the device in as few calls as the driver has for them.
+    ///
+    /// On an error some of them may be pending.
+    ///
+    /// # Safety
+    ///
+    /// As for `copy`, for all rows of all of them.
+    #[expect(unsafe_code, reason = "the caller answers for both ends")]
+    unsafe fn copy_pitched(
+        &self,
+        stream: &StreamHandle,
+        copies: &[Pitched],
+        fields: &[crate::batch::Name],
+    ) -> Result<(), Fault>;
+
+    /// How good it is at `rearrange`.
+    fn rearranges(&self) -> Rearranges {
+        Rearranges::Slowly
+    }
+
+    /// Enqueues a rearrangement of memory of the device. Its source and result are different memory.
+    ///
+    /// # Safety
+    ///
+    /// As for `copy`, with memory of the device at both ends.
+    #[expect(unsafe_code, reason = "the caller answers for both ends")]
+    unsafe fn rearrange(
+        &self,
+        stream: &StreamHandle,
+        rearrangement: Rearrangement,
+        fields: &[crate::batch::Name],
+    ) -> Result<(), Fault>;
 
     /// A new event, not recorded.
     fn create_event(&self) -> Result<Event, Fault>;

@@ -12,7 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::host::LinkModel;
-use super::{Copy, HostEvent};
+use super::{Copy, HostEvent, Pitched, Rearrangement};
+use crate::HostArray;
+use crate::memory::HostBytes;
+use crate::staging::gather;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, lock, spawn};
 
@@ -25,6 +28,8 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 /// What a queue holds.
 pub(super) enum Op {
     Copy(Copy),
+    Pitched(Vec<Pitched>),
+    Rearrange(Rearrangement),
     Record(Arc<HostEvent>, u64),
     Wait(Arc<HostEvent>, u64),
     Task(Task),
@@ -118,6 +123,17 @@ impl HostQueue {
         self.0.push(Op::Copy(copy), fields, copy.bytes);
     }
 
+    /// Enqueues copies of rows as one op.
+    pub(super) fn copy_pitched(&self, copies: Vec<Pitched>, fields: Vec<String>) {
+        let bytes = copies.iter().map(Pitched::bytes).sum();
+        self.0.push(Op::Pitched(copies), fields, bytes);
+    }
+
+    pub(super) fn rearrange(&self, rearrangement: Rearrangement, fields: Vec<String>) {
+        let bytes = rearrangement.bytes();
+        self.0.push(Op::Rearrange(rearrangement), fields, bytes);
+    }
+
     pub(super) fn record(&self, event: &Arc<HostEvent>) {
         let number = event.record();
         if matches!(self.0.driver, Driver::Thread { .. }) && self.0.is_idle() {
@@ -161,6 +177,28 @@ fn perform(copy: &Copy) {
     // SAFETY: both ends are valid for `bytes` and not touched by others, by the contract of `Backend::copy` (invariant 1);
     // they are different blocks.
     unsafe { std::ptr::copy_nonoverlapping(copy.src, copy.dst, copy.bytes) };
+}
+
+/// Copies rows that lie apart to where they are dense.
+fn perform_pitched(copy: &Pitched) {
+    for row in 0..copy.rows * copy.planes {
+        let (plane, row_of_plane) = (row / copy.rows, row % copy.rows);
+        let src = copy.src.wrapping_add((plane * copy.height + row_of_plane) * copy.pitch);
+        let dst = copy.dst.wrapping_add(row * copy.width);
+        // SAFETY: as above, for each row, by the contract of `Backend::copy_pitched`.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, copy.width) };
+    }
+}
+
+/// Rearranges elements as the host does it when it stages.
+fn perform_rearrangement(rearrangement: &Rearrangement) {
+    let Rearrangement { src, dst, stored, shape, strides, change } = rearrangement;
+    // SAFETY: the source stays readable and unchanged until this is done, by the contract of `Backend::rearrange`; the array
+    // does not outlive this function.
+    let bytes = unsafe { HostBytes::kept(*src, Arc::new(()), None) };
+    let array = HostArray::over(bytes, *stored, shape, strides).changed(change.clone());
+    // SAFETY: the result has room for all of the array's bytes, by the same contract.
+    unsafe { gather::gather(&array, 0..rearrangement.bytes(), *dst) };
 }
 
 impl Inner {

@@ -6,12 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::queue::{Driver, Inner, Op, Queued};
 use super::{
-    Answer, Backend, Copy, Direction, Event, Fault, HostEvent, HostQueue, Memory, Severity, Space, StreamHandle,
-    Streams, host,
+    Answer, Backend, Copy, Direction, Event, Fault, HostEvent, HostQueue, Memory, Pitched, Rearrangement, Severity,
+    Space, Span, StreamHandle, Streams, host,
 };
 use crate::batch::Name;
 use crate::sim::{Counters, FaultPoint, Pending, PendingStream};
 
+/// The code for memory that is known already, or a part of it.
+const ALREADY_KNOWN: i32 = 712;
+/// The code for memory that is not known.
+const NOT_KNOWN: i32 = 713;
 /// What released memory is filled with.
 const POISON: u8 = 0xDD;
 
@@ -32,6 +36,8 @@ struct State {
     computes: usize,
     faults: Vec<(FaultPoint, usize, i32)>,
     poison: bool,
+    /// Memory of the user's that was made known.
+    registered: Vec<Span>,
     /// The code of a fatal fault: every later call answers it.
     lost: i32,
     counters: Counters,
@@ -50,9 +56,16 @@ impl SimBackend {
 
     fn driven(by_hand: bool) -> std::io::Result<Self> {
         let (copy, read) = (HostQueue::new("copy", Driver::Hand)?, HostQueue::new("read", Driver::Hand)?);
-        let queues = vec![(PendingStream::Copy, copy.0.clone()), (PendingStream::Read, read.0.clone())];
+        let relayout = HostQueue::new("relayout", Driver::Hand)?;
+        let of = |stream, queue: &HostQueue| (stream, queue.0.clone());
+        let queues = vec![
+            of(PendingStream::Copy, &copy),
+            of(PendingStream::Read, &read),
+            of(PendingStream::Relayout, &relayout),
+        ];
+        let [copy, read, relayout] = [copy, read, relayout].map(StreamHandle::Host);
         Ok(Self {
-            streams: Streams { copy: StreamHandle::Host(copy), read: StreamHandle::Host(read) },
+            streams: Streams { copy, read, relayout },
             by_hand,
             state: Mutex::new(State { queues, ..State::default() }),
             events: Arc::default(),
@@ -83,6 +96,12 @@ impl SimBackend {
         let mut counters = self.state().counters;
         counters.live_events = self.events.load(Ordering::Acquire);
         counters
+    }
+
+    /// How many stretches of the user's memory are known.
+    #[cfg(all(test, any(inflight_loom, inflight_shuttle)))]
+    pub(crate) fn known(&self) -> usize {
+        self.state().registered.len()
     }
 
     /// A call at that point: the code that it is to answer, if it is to fail.
@@ -170,17 +189,19 @@ impl SimBackend {
     }
 
     fn count_done(&self, queued: &Queued) {
-        if let Op::Copy(copy) = &queued.op {
-            let mut state = self.state();
-            state.counters.copies_done += 1;
-            let counters = &mut state.counters;
-            let moved = match copy.direction {
-                Direction::HostToDevice => &mut counters.bytes_to_device,
-                Direction::DeviceToHost => &mut counters.bytes_from_device,
-                Direction::DeviceToDevice => &mut counters.bytes_within_device,
-            };
-            *moved += copy.bytes as u64;
-        }
+        let direction = match &queued.op {
+            Op::Copy(copy) => copy.direction,
+            Op::Pitched(_) => Direction::HostToDevice,
+            _ => return,
+        };
+        let counters = &mut self.state().counters;
+        counters.copies_done += 1;
+        let moved = match direction {
+            Direction::HostToDevice => &mut counters.bytes_to_device,
+            Direction::DeviceToHost => &mut counters.bytes_from_device,
+            Direction::DeviceToDevice => &mut counters.bytes_within_device,
+        };
+        *moved += queued.bytes as u64;
     }
 }
 
@@ -227,11 +248,47 @@ impl Backend for SimBackend {
         unsafe { host::free(&memory) }
     }
 
+    fn register(&self, span: Span) -> Result<(), Fault> {
+        let registered = &mut self.state().registered;
+        if registered.iter().any(|known| known.overlaps(span)) {
+            return Err(Fault::new(ALREADY_KNOWN, "register"));
+        }
+        registered.push(span);
+        Ok(())
+    }
+
+    fn unregister(&self, span: Span) -> Result<(), Fault> {
+        let registered = &mut self.state().registered;
+        let place = registered.iter().position(|known| *known == span);
+        registered.swap_remove(place.ok_or(Fault::new(NOT_KNOWN, "unregister"))?);
+        Ok(())
+    }
+
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[Name]) -> Result<(), Fault> {
         self.meet(FaultPoint::Submit, "copy")?;
         self.state().counters.copies_submitted += 1;
         let queue = stream.host()?;
         queue.copy(copy, fields.iter().map(ToString::to_string).collect());
+        self.work();
+        Ok(())
+    }
+
+    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], fields: &[Name]) -> Result<(), Fault> {
+        self.meet(FaultPoint::Submit, "copy")?;
+        self.state().counters.copies_submitted += 1;
+        stream.host()?.copy_pitched(copies.to_vec(), fields.iter().map(ToString::to_string).collect());
+        self.work();
+        Ok(())
+    }
+
+    unsafe fn rearrange(
+        &self,
+        stream: &StreamHandle,
+        rearrangement: Rearrangement,
+        fields: &[Name],
+    ) -> Result<(), Fault> {
+        self.meet(FaultPoint::Launch, "rearrangement")?;
+        stream.host()?.rearrange(rearrangement, fields.iter().map(ToString::to_string).collect());
         self.work();
         Ok(())
     }

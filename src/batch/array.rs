@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ndarray::{ArrayD, Dimension};
 use smallvec::SmallVec;
 
+use super::change::Change;
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::memory::{HostBytes, Owner};
@@ -28,7 +29,7 @@ pub(crate) enum Step {
 /// reads, whatever becomes of the future; borrowed memory can't promise that. Share an `ArcArray` instead, or register it.
 ///
 /// Cheap to clone, and views ([`select_rows`](Self::select_rows), [`slice`](Self::slice),
-/// [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
+/// [`crops`](Self::crops), [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
 /// becomes C-contiguous in logical order.
 #[derive(Clone)]
 pub struct HostArray {
@@ -38,14 +39,19 @@ pub struct HostArray {
     pub(super) shape: SmallVec<[usize; 4]>,
     pub(super) steps: SmallVec<[Step; 4]>,
     /// Conversions on the way, in order.
-    pub(super) casts: SmallVec<[Dtype; 2]>,
+    pub(super) changes: SmallVec<[Change; 1]>,
 }
 
 impl HostArray {
     /// An array over `bytes`, which begin at its first element.
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
-        Self { bytes, stored, shape: shape.into(), steps, casts: SmallVec::new() }
+        Self { bytes, stored, shape: shape.into(), steps, changes: SmallVec::new() }
+    }
+
+    /// A C-contiguous array over `bytes`. The shape's bytes fit an address space.
+    pub(crate) fn dense(bytes: HostBytes, stored: Dtype, shape: &[usize]) -> Self {
+        Self::over(bytes, stored, shape, &standard_strides(shape))
     }
 
     /// What keeps its memory.
@@ -55,7 +61,7 @@ impl HostArray {
 
     /// The type that its elements have on the device.
     pub fn dtype(&self) -> Dtype {
-        self.casts.last().copied().unwrap_or(self.stored)
+        self.changes.last().map_or(self.stored, Change::dtype)
     }
 
     /// Its shape in elements.
@@ -135,7 +141,7 @@ impl HostArray {
         let expected = byte_len(dim.slice(), T::DTYPE)?;
         let bytes = HostBytes::owned(owner);
         bytes.expect_len(expected)?;
-        Ok(Self::over(bytes, T::DTYPE, dim.slice(), &standard_strides(dim.slice())))
+        Ok(Self::dense(bytes, T::DTYPE, dim.slice()))
     }
 
     /// An array over bytes that `owner` gives, in this machine's byte order; they need not be aligned.
@@ -153,20 +159,20 @@ impl HostArray {
     ) -> Result<Self> {
         let dim = shape.into_dimension();
         let expected = byte_len(dim.slice(), dtype)?;
-        let (bytes, bad) = HostBytes::inspected(owner, |bytes| {
-            let odd = |byte: &u8| *byte > 1;
-            if dtype == Dtype::Bool { bytes.iter().position(odd).map(|place| (place, bytes[place])) } else { None }
-        });
+        let (bytes, checked) = HostBytes::inspected(owner, |bytes| check_bools(dtype, bytes));
         bytes.expect_len(expected)?;
-        if let Some((index, byte)) = bad {
-            return Err(Error::InvalidBool { index, byte });
-        }
-        Ok(Self::over(bytes, dtype, dim.slice(), &standard_strides(dim.slice())))
+        checked?;
+        Ok(Self::dense(bytes, dtype, dim.slice()))
     }
 
     /// The device whose copies need no staging of this memory.
     pub(crate) const fn page_locked(&self) -> Option<u64> {
         self.bytes.page_locked()
+    }
+
+    /// Whether its memory is a file's, mapped shared and read-only.
+    pub(crate) const fn is_of_file(&self) -> bool {
+        self.bytes.is_of_file()
     }
 
     /// The same array in memory that a device knows, kept by `guard` as well.
@@ -199,7 +205,7 @@ impl HostArray {
 
     /// The address of its bytes, if they lie in memory one behind the other in logical order.
     pub(crate) fn contiguous_bytes(&self) -> Option<*const u8> {
-        if self.casts.iter().any(|cast| *cast != self.stored) {
+        if !self.changes.is_empty() {
             return None;
         }
         let mut expected = 1;
@@ -215,6 +221,17 @@ impl HostArray {
         Some(self.bytes.ptr())
     }
 
+    /// The same elements as they are stored.
+    pub(crate) fn unchanged(&self) -> Self {
+        Self { changes: SmallVec::new(), ..self.clone() }
+    }
+
+    /// The same with one more conversion on the way.
+    pub(crate) fn changed(mut self, change: Option<Change>) -> Self {
+        self.changes.extend(change);
+        self
+    }
+
     pub(crate) const fn stored(&self) -> Dtype {
         self.stored
     }
@@ -223,9 +240,15 @@ impl HostArray {
         &self.steps
     }
 
-    pub(crate) fn casts(&self) -> &[Dtype] {
-        &self.casts
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
     }
+}
+
+/// Refuses bytes that are no elements: those of a `bool` array must be 0 or 1.
+pub(crate) fn check_bools(dtype: Dtype, bytes: &[u8]) -> Result<()> {
+    let odd = if dtype == Dtype::Bool { bytes.iter().position(|byte| *byte > 1) } else { None };
+    odd.map_or(Ok(()), |index| Err(Error::InvalidBool { index, byte: bytes[index] }))
 }
 
 /// Strides of a C-contiguous array, in elements. The shape's bytes fit an address space.

@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::usage::{Usage, Use};
-use super::{Cursor, HostBatch, Name};
+use super::{Cursor, Dims, HostBatch, Name};
 use crate::admission::{Block, Pipeline};
 use crate::backend::{Event, StreamHandle};
 use crate::device::{Flag, Shared};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, Terms, Told};
 use crate::reactor::Waiters;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -47,18 +47,45 @@ impl GroupState {
 struct Group {
     state: AtomicU8,
     /// Set before the state becomes Queued (invariant 5).
-    event: OnceLock<Event>,
+    event: OnceLock<GroupEvent>,
+}
+
+/// What a group's copies are followed by.
+#[derive(Debug)]
+pub(crate) enum GroupEvent {
+    Own(Event),
+    /// Groups of other batches are followed by it too.
+    Shared(Arc<Event>),
+}
+
+impl GroupEvent {
+    fn event(&self) -> &Event {
+        match self {
+            Self::Own(event) => event,
+            Self::Shared(event) => event,
+        }
+    }
+
+    /// The event, if nobody else needs it.
+    fn into_event(self) -> Option<Event> {
+        match self {
+            Self::Own(event) => Some(event),
+            Self::Shared(event) => Arc::into_inner(event),
+        }
+    }
 }
 
 /// Where a field lies, and as what.
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) dtype: Dtype,
-    pub(crate) shape: SmallVec<[usize; 4]>,
+    pub(crate) dims: Dims,
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
     /// `None` for a field without bytes: it is there at once.
     pub(crate) group: Option<usize>,
+    /// Which way it came, and why.
+    pub(crate) told: Told,
 }
 
 /// One batch on the device.
@@ -69,6 +96,8 @@ pub(crate) struct BatchCore {
     pub(crate) index: u64,
     pub(crate) names: SmallVec<[Name; 4]>,
     pub(crate) fields: SmallVec<[Field; 4]>,
+    /// Bytes of its block that it needs, scratch memory included.
+    pub(super) bytes: usize,
     groups: SmallVec<[Group; 2]>,
     /// Groups that have not arrived.
     remaining: AtomicUsize,
@@ -93,21 +122,23 @@ impl BatchCore {
         device: Arc<Shared>,
         pipeline: Arc<Pipeline>,
         batch: &HostBatch,
-        plan: &Plan,
+        (plan, terms): (&Plan, &Terms),
         block: Option<Block>,
     ) -> Self {
         let index = pipeline.submitted(plan.payload);
         let field = |(place, (_, array)): (usize, &(Name, super::HostArray))| Field {
             dtype: array.dtype(),
-            shape: array.shape().into(),
-            offset: plan.offsets[place],
+            dims: plan.dims(array, place),
+            offset: plan.fields[place].offset,
             bytes: array.bytes(),
-            group: plan.groups[place],
+            group: plan.fields[place].group,
+            told: plan.told(batch, place, terms),
         };
         let group = |_| Group { state: AtomicU8::new(GroupState::Staging as u8), event: OnceLock::new() };
         device.begin();
         Self {
             index,
+            bytes: plan.bytes,
             names: batch.fields().iter().map(|(name, _)| name.clone()).collect(),
             fields: batch.fields().iter().enumerate().map(field).collect(),
             groups: (0..plan.group_count).map(group).collect(),
@@ -155,7 +186,7 @@ impl BatchCore {
 
     /// The event of a group that is Queued or Arrived.
     pub(crate) fn event(&self, group: usize) -> Option<&Event> {
-        self.groups[group].event.get()
+        self.groups[group].event.get().map(GroupEvent::event)
     }
 
     fn wake(&self) {
@@ -166,7 +197,7 @@ impl BatchCore {
     }
 
     /// A group's copies are all enqueued, and `event` is recorded behind them.
-    pub(crate) fn queued(&self, group: usize, event: Event) {
+    pub(crate) fn queued(&self, group: usize, event: GroupEvent) {
         let _ = self.groups[group].event.set(event);
         self.shift(group, GroupState::Staging, GroupState::Queued);
         self.wake();
@@ -175,6 +206,14 @@ impl BatchCore {
     /// A group's copies were done by the time they were enqueued: nobody needs an event of it.
     pub(crate) fn arrived_at_once(&self, group: usize) {
         self.leave(group, GroupState::Staging);
+    }
+
+    /// A group's work is over: its event has fired, or it failed.
+    pub(crate) fn over(&self, group: usize, result: Result<()>) {
+        match result {
+            Ok(()) => self.arrived(group),
+            Err(error) => self.fail_group(group, error),
+        }
     }
 
     /// A group's event has fired.
@@ -314,7 +353,7 @@ impl BatchCore {
 impl Drop for BatchCore {
     fn drop(&mut self) {
         for group in &mut self.groups {
-            if let Some(event) = group.event.take() {
+            if let Some(event) = group.event.take().and_then(GroupEvent::into_event) {
                 self.device.events.put(event);
             }
         }

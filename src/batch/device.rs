@@ -14,6 +14,7 @@ use super::{BatchOwner, Cursor, HostBatch};
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Lease, LeaseStream};
+use crate::plan::Explanation;
 use crate::reactor::{Key, Waiters};
 use crate::readback::{BatchReadback, Origin, ReadCore, Readback};
 use crate::staging::Reads;
@@ -75,7 +76,7 @@ impl DeviceBatch {
     /// The length of the first axis of its first array, if it has one.
     pub fn rows(&self) -> Option<usize> {
         let first = self.places().next()?;
-        self.core.fields[first].shape.first().copied()
+        self.core.fields[first].dims.shape.first().copied()
     }
 
     /// Its place in its pipeline, from 0.
@@ -91,6 +92,13 @@ impl DeviceBatch {
     /// Where the loader can resume after this batch, if it said.
     pub fn cursor(&self) -> Option<Cursor> {
         self.core.cursor
+    }
+
+    /// Which way each of its arrays came, what that cost, and why.
+    pub fn explain(&self) -> Explanation {
+        let field = |place: usize| self.core.fields[place].told.of(&self.core.names[place]);
+        let device_bytes = self.core.bytes;
+        Explanation { fields: self.places().map(field).collect(), device_bytes }
     }
 
     /// Whether all of it has arrived.
@@ -161,7 +169,7 @@ fn read_field(core: &BatchOwner, place: usize) -> Result<Arc<ReadCore>> {
     }
     let read = ReadCore::new(
         device,
-        (field.dtype, field.shape.to_vec(), field.bytes),
+        (field.dtype, field.dims.clone(), field.bytes),
         core.names[place].clone(),
         Origin::Field(core.clone(), place),
         SmallVec::new(),
@@ -193,19 +201,13 @@ impl DeviceArray {
 
     /// Its shape in elements.
     pub fn shape(&self) -> &[usize] {
-        &self.info().shape
+        &self.info().dims.shape
     }
 
-    /// Its strides in elements: those of a C-contiguous array.
+    /// Its strides in elements: those of a C-contiguous array, unless [`Relayout::Preserve`](crate::Relayout::Preserve) left
+    /// it as it lay.
     pub fn strides(&self) -> Vec<isize> {
-        let mut next = 1;
-        let mut strides: Vec<isize> = Vec::with_capacity(self.shape().len());
-        for len in self.shape().iter().rev() {
-            strides.push(next);
-            next = next.saturating_mul(isize::try_from(*len).unwrap_or(isize::MAX));
-        }
-        strides.reverse();
-        strides
+        self.info().dims.strides()
     }
 
     /// Its length in bytes.

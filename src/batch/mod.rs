@@ -1,12 +1,15 @@
-//! Batches: named arrays on the host (`host.rs`, `array.rs`, its views in `view.rs`) and on the device (`device.rs`).
+//! Batches: named arrays on the host (`host.rs`, `array.rs`, its views in `view.rs`,
+//! conversions in `change.rs`) and on the device (`device.rs`).
 
 use std::collections::HashSet;
 
 use smallvec::SmallVec;
 
 mod array;
+mod change;
 mod core;
 mod device;
+mod dims;
 mod host;
 mod into;
 mod macros;
@@ -14,11 +17,13 @@ mod owner;
 mod usage;
 mod view;
 
-pub(crate) use self::core::{BatchCore, Field, GroupState};
+pub(crate) use self::core::{BatchCore, Field, GroupEvent, GroupState};
 pub(crate) use self::owner::BatchOwner;
 pub use array::HostArray;
-pub(crate) use array::Step;
+pub(crate) use array::{Step, check_bools};
+pub(crate) use change::{Change, Normalization};
 pub use device::{DeviceArray, DeviceBatch, Ready};
+pub(crate) use dims::Dims;
 pub use host::{Cursor, HostBatch};
 pub use into::IntoBatch;
 

@@ -4,6 +4,7 @@ use ndarray::SliceInfoElem;
 use smallvec::SmallVec;
 
 use super::array::{HostArray, Step};
+use super::change::{Change, Normalization};
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::staging::pinned::byte_len;
@@ -27,6 +28,7 @@ impl HostArray {
         byte_len(&view.shape, view.dtype())?;
         let (moved, step) = Step::through(indices.len(), |nth| self.steps[0].at(indices[nth]));
         view.steps[0] = step;
+        view.changes = self.changes.iter().map(|change| change.picked(0, indices.len(), |nth| indices[nth])).collect();
         Ok(view.moved(moved))
     }
 
@@ -51,6 +53,8 @@ impl HostArray {
         for elem in info {
             match *elem {
                 SliceInfoElem::NewAxis => {
+                    let place = view.shape.len();
+                    view.rechange(|change| change.renumbered(|axis| axis + usize::from(axis >= place)));
                     view.shape.push(1);
                     view.steps.push(Step::Strided(0));
                     continue;
@@ -60,9 +64,17 @@ impl HostArray {
                     let place =
                         place.ok_or(Error::IndexOutOfRange { axis, index: index as i128, len: self.shape[axis] })?;
                     offset += self.steps[axis].at(place);
+                    let gone = view.shape.len();
+                    view.rechange(|change| {
+                        change.fixed(gone, place).renumbered(|axis| axis - usize::from(axis > gone))
+                    });
                 }
                 SliceInfoElem::Slice { start, end, step } => {
                     let (len, first) = range(axis, self.shape[axis], start, end, step)?;
+                    let kept = view.shape.len();
+                    view.rechange(|change| {
+                        change.picked(kept, len, |nth| first.wrapping_add_signed(signed(nth) * step))
+                    });
                     view.shape.push(len);
                     let (moved, picked) = self.steps[axis].picked(first, step, len);
                     offset += moved;
@@ -72,6 +84,69 @@ impl HostArray {
             axis += 1;
         }
         Ok(view.moved(offset))
+    }
+
+    /// The boxes of one size whose first elements are at those corners, one behind the other along a new first axis.
+    ///
+    /// Of a volume of `N` axes and `n` corners it is a view of shape `[n, size[0], .., size[N - 1]]`, whose element `k` is the
+    /// box at `corners[k]`. Boxes may overlap, and a corner may come twice. Rows that were picked, at uneven distances, have no
+    /// crops; so make crops first and pick from them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IndexOutOfRange`] for a box that does not lie inside, with the axis and the box's last index there;
+    /// [`Error::InvalidView`] if the array has not `N` axes or its rows were picked; [`Error::ShapeOverflow`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use inflight::HostArray;
+    /// use ndarray::{Array2, s};
+    ///
+    /// # fn main() -> inflight::Result<()> {
+    /// let image = Array2::from_shape_fn((5, 6), |(y, x)| 10 * y as u32 + x as u32);
+    /// let crops = HostArray::from(image.clone()).crops([[0, 0], [2, 3]], [2, 3])?;
+    /// assert_eq!(crops.shape(), [2, 2, 3]);
+    /// let second = crops.slice(s![1, .., ..])?.to_array::<u32>()?;
+    /// assert_eq!(second, image.slice(s![2..4, 3..6]).into_dyn());
+    /// # Ok(()) }
+    /// ```
+    pub fn crops<const N: usize>(&self, corners: impl AsRef<[[usize; N]]>, size: [usize; N]) -> Result<Self> {
+        let corners = corners.as_ref();
+        if self.ndim() != N {
+            let reason = format!("boxes of {N} axes do not fit an array of {}", self.ndim());
+            return Err(Error::InvalidView { reason });
+        }
+        if self.steps.iter().any(|step| matches!(step, Step::Indexed(_))) {
+            let reason = "an array whose rows were picked has no crops: pick rows of the crops".to_owned();
+            return Err(Error::InvalidView { reason });
+        }
+        if self.changes.iter().filter_map(Change::channels).any(|axis| size[axis] != self.shape[axis]) {
+            let reason = "boxes of some channels can't be cut out of normalized images: normalize the boxes".to_owned();
+            return Err(Error::InvalidView { reason });
+        }
+        corners.iter().try_for_each(|corner| self.check_box(corner, &size))?;
+        let mut view = self.clone();
+        view.rechange(|change| change.renumbered(|axis| axis + 1));
+        view.shape = std::iter::once(corners.len()).chain(size).collect();
+        byte_len(&view.shape, view.dtype())?;
+        let offset = |corner: &[usize; N]| self.steps.iter().zip(corner).map(|(step, index)| step.at(*index)).sum();
+        // The corners of boxes without elements may lie behind the last element.
+        let offsets: Vec<isize> = if view.is_empty() { Vec::new() } else { corners.iter().map(offset).collect() };
+        let (moved, step) = Step::through(offsets.len(), |nth| offsets[nth]);
+        view.steps.insert(0, step);
+        Ok(view.moved(moved))
+    }
+
+    /// Refuses a box that does not lie inside.
+    fn check_box(&self, corner: &[usize], size: &[usize]) -> Result<()> {
+        for (axis, ((from, size), len)) in corner.iter().zip(size).zip(&self.shape).enumerate() {
+            if from.checked_add(*size).is_none_or(|end| end > *len) {
+                let index = *from as i128 + (*size as i128 - 1).max(0);
+                return Err(Error::IndexOutOfRange { axis, index, len: *len });
+            }
+        }
+        Ok(())
     }
 
     /// Begins so many elements further on, or back. Without elements it stays: its memory may hold none.
@@ -94,10 +169,31 @@ impl HostArray {
             let reason = format!("{axes:?} does not name each of {} axes once", self.ndim());
             return Err(Error::InvalidView { reason });
         }
+        Ok(self.reordered(axes))
+    }
+
+    /// The same; `axes` names each axis once.
+    pub(crate) fn reordered(&self, axes: &[usize]) -> Self {
         let mut view = self.clone();
         view.shape = axes.iter().map(|axis| self.shape[*axis]).collect();
         view.steps = axes.iter().map(|axis| self.steps[*axis].clone()).collect();
-        Ok(view)
+        view.rechange(|change| change.renumbered(|of| axes.iter().position(|axis| *axis == of).unwrap_or(of)));
+        view
+    }
+
+    /// Walks an axis with indices backwards.
+    pub(crate) fn flip(&mut self, axis: usize) {
+        let len = self.shape[axis];
+        let (moved, step) = self.steps[axis].picked(len - 1, -1, len);
+        self.steps[axis] = step;
+        self.rechange(|change| change.picked(axis, len, |nth| len - 1 - nth));
+        self.bytes = self.bytes.clone().moved(moved * signed(self.stored.size()));
+    }
+
+    /// Keeps the first index of an axis alone.
+    pub(crate) fn keep_first(&mut self, axis: usize) {
+        self.shape[axis] = 1;
+        self.rechange(|change| change.picked(axis, 1, |nth| nth));
     }
 
     /// The elements as another type, converted when the array is staged.
@@ -116,9 +212,113 @@ impl HostArray {
     fn cast_to(&self, dtype: Dtype) -> Self {
         let mut view = self.clone();
         if view.dtype() != dtype {
-            view.casts.push(dtype);
+            view.changes.push(Change::Cast(dtype));
         }
         view
+    }
+
+    fn rechange(&mut self, change: impl Fn(&Change) -> Change) {
+        for each in &mut self.changes {
+            *each = change(each);
+        }
+    }
+
+    /// Images as numbers about 0: `(x * scale - mean) / std`, with a mean and a deviation for each channel.
+    ///
+    /// The channels are the last axis (NHWC) or the third from the end (NCHW), whichever has as many indices as there are
+    /// means; [`normalized_along`](Self::normalized_along) says which where both have. One mean and one deviation serve all
+    /// channels. Elements are `u8`, and become `T`: `f32`, [`half::f16`] or [`half::bf16`]. It is computed in `f32`,
+    /// each of the three operations rounded, and the result rounded once more to `T`; for pixels in 0 to 1 `scale` is 1/255.
+    /// [`permuted_axes`](Self::permuted_axes) before or after it makes NCHW of NHWC.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DtypeMismatch`] if the elements are not `u8`, [`Error::LengthMismatch`] if there are not as many deviations as
+    /// means, [`Error::InvalidView`] if no axis or both have as many indices, for another `T`, and for numbers that are not
+    /// finite, or deviations of 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> inflight::Result<()> {
+    /// use inflight::HostArray;
+    ///
+    /// let images = HostArray::zeros::<u8>((16, 32, 32, 3))?;
+    /// let ready = images.normalized::<f32>(1.0 / 255.0, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])?;
+    /// assert_eq!(ready.permuted_axes([0, 3, 1, 2])?.shape(), [16, 3, 32, 32]);
+    /// # Ok(()) }
+    /// ```
+    pub fn normalized<T: Element>(&self, scale: f32, mean: impl AsRef<[f32]>, std: impl AsRef<[f32]>) -> Result<Self> {
+        let (mean, std) = (mean.as_ref(), std.as_ref());
+        if mean.len() == 1 {
+            return self.with_normalization::<T>(None, scale, mean, std);
+        }
+        let count = self.ndim();
+        let candidates = [count.checked_sub(1), count.checked_sub(3)].into_iter().flatten();
+        let fitting: SmallVec<[usize; 2]> = candidates.filter(|axis| self.shape[*axis] == mean.len()).collect();
+        match fitting.as_slice() {
+            [axis] => self.with_normalization::<T>(Some(*axis), scale, mean, std),
+            [] => {
+                let (shape, means) = (&self.shape, mean.len());
+                let reason =
+                    format!("neither the last axis nor the third from the end of {shape:?} has {means} channels");
+                Err(Error::InvalidView { reason })
+            }
+            _ => {
+                let reason = format!("two axes of {:?} may be the channels: use normalized_along", self.shape);
+                Err(Error::InvalidView { reason })
+            }
+        }
+    }
+
+    /// As [`normalized`](Self::normalized), with the axis of the channels.
+    ///
+    /// # Errors
+    ///
+    /// As for [`normalized`](Self::normalized), and [`Error::InvalidView`] if there is no such axis, or it has not as many
+    /// indices as there are means.
+    pub fn normalized_along<T: Element>(
+        &self,
+        axis: usize,
+        scale: f32,
+        mean: impl AsRef<[f32]>,
+        std: impl AsRef<[f32]>,
+    ) -> Result<Self> {
+        let (mean, std) = (mean.as_ref(), std.as_ref());
+        if self.shape.get(axis).is_none_or(|len| *len != mean.len()) {
+            let reason = format!("axis {axis} of {:?} does not have {} channels", self.shape, mean.len());
+            return Err(Error::InvalidView { reason });
+        }
+        self.with_normalization::<T>(Some(axis), scale, mean, std)
+    }
+
+    fn with_normalization<T: Element>(
+        &self,
+        axis: Option<usize>,
+        scale: f32,
+        mean: &[f32],
+        std: &[f32],
+    ) -> Result<Self> {
+        if self.dtype() != Dtype::U8 {
+            return Err(Error::DtypeMismatch { field: None, asked: Dtype::U8, found: self.dtype() });
+        }
+        if !matches!(T::DTYPE, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+            let reason = format!("images are normalized to float32, float16 or bfloat16, not to {}", T::DTYPE);
+            return Err(Error::InvalidView { reason });
+        }
+        if std.len() != mean.len() {
+            return Err(Error::LengthMismatch { expected: mean.len(), found: std.len() });
+        }
+        let finite = mean.iter().chain(std).chain([&scale]).all(|value| value.is_finite());
+        if !finite || std.contains(&0.0) {
+            let reason = "scale, means and deviations must be finite, and deviations not 0".to_owned();
+            return Err(Error::InvalidView { reason });
+        }
+        let mut view = self.clone();
+        let (mean, std, dtype) = (mean.into(), std.into(), T::DTYPE);
+        view.changes.push(Change::Normalize(Normalization { scale, mean, std, axis, dtype }));
+        byte_len(&view.shape, dtype)?;
+        Ok(view)
     }
 }
 

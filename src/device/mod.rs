@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use builder::{DeviceBuilder, Overlap};
-use ndarray::IntoDimension;
+use ndarray::{IntoDimension, ShapeBuilder};
 pub(crate) use shared::{Active, Asked, Flag, Shared, free_all};
 pub use stats::{PipelineStats, Stats};
 
 use crate::admission::{Decision, Grant, Pipeline, Ticket};
 use crate::backend::StreamHandle;
-use crate::batch::HostBatch;
+use crate::batch::{Dims, HostBatch};
 use crate::dtype::Element;
 use crate::error::{Error, Result, Returned};
 use crate::lease::{LeaseStream, ReadSource, Users, WriteTarget};
 use crate::memory::blocks::class_of;
-use crate::plan::Plan;
+use crate::plan::{Explanation, Plan, Relayout, Terms};
 use crate::reactor::until;
 use crate::readback::{Readback, on_stream};
 use crate::staging::{PinnedBlock, Purpose};
@@ -154,19 +154,46 @@ impl Device {
     /// # Errors
     ///
     /// Those of admission, each holding the batch: [`Error::DuplicateField`], [`Error::ShapeOverflow`],
-    /// [`Error::BatchTooLarge`], [`Error::AdmissionTimeout`], [`Error::DeviceLost`], [`Error::Forked`].
+    /// [`Error::BatchTooLarge`], [`Error::Relayout`], [`Error::AdmissionTimeout`], [`Error::DeviceLost`], [`Error::Forked`].
     pub async fn transfer(&self, batch: impl Into<HostBatch>) -> Result<Transfer> {
-        let batch = batch.into();
+        self.transfer_on(batch.into(), self.shared.terms(None)).await
+    }
+
+    async fn transfer_on(&self, batch: HostBatch, terms: Terms) -> Result<Transfer> {
         let admitted = async {
             self.shared.check()?;
-            let plan = Plan::of(&batch, self.shared.id)?;
+            let plan = Plan::of(&batch, &terms)?;
             let grant = admitted(&self.shared, &self.shared.direct, block_bytes(&plan, &self.shared)?).await?;
             Ok((plan, grant))
         };
         match admitted.await {
-            Ok((plan, grant)) => Ok(Transfer::submit(&self.shared, &self.shared.direct, batch, plan, grant)),
+            Ok((plan, grant)) => Ok(Transfer::submit(&self.shared, &self.shared.direct, batch, plan, &terms, grant)),
             Err(error) => Err(Error::with_batch(error, batch)),
         }
+    }
+
+    /// Which way each array of a batch would take to this device, what that would cost, and why. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DuplicateField`], [`Error::ShapeOverflow`], [`Error::BatchTooLarge`] if no address space holds it,
+    /// [`Error::Relayout`] where the device's [`Relayout`] can't be kept.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> inflight::Result<()> {
+    /// use inflight::{Device, Route, batch};
+    ///
+    /// let device = Device::host()?;
+    /// let told = device.explain(&batch! { raw: vec![0_u8; 1 << 20] })?;
+    /// assert_eq!(told.fields[0].route, Route::Staged);
+    /// println!("{told}");
+    /// # Ok(()) }
+    /// ```
+    pub fn explain(&self, batch: &HostBatch) -> Result<Explanation> {
+        let terms = self.shared.terms(None);
+        Plan::of(batch, &terms).map(|plan| plan.explain(batch, &terms))
     }
 
     /// Sends one batch if there is room for it now.
@@ -176,9 +203,10 @@ impl Device {
     /// [`Error::Busy`] if there is none, else as for [`transfer`](Self::transfer); the error holds the batch.
     pub fn try_transfer(&self, batch: impl Into<HostBatch>) -> Result<Transfer> {
         let (shared, batch) = (&self.shared, batch.into());
+        let terms = shared.terms(None);
         let admitted = || {
             shared.check()?;
-            let plan = Plan::of(&batch, shared.id)?;
+            let plan = Plan::of(&batch, &terms)?;
             let bytes = block_bytes(&plan, shared)?;
             let ask =
                 || shared.admission.admit(&shared.direct, bytes, &mut Ticket::default(), None, shared.clock.now());
@@ -193,7 +221,7 @@ impl Device {
             }
         };
         match admitted() {
-            Ok((plan, grant)) => Ok(Transfer::submit(shared, &shared.direct, batch, plan, grant)),
+            Ok((plan, grant)) => Ok(Transfer::submit(shared, &shared.direct, batch, plan, &terms, grant)),
             Err(error) => Err(Error::with_batch(error, batch)),
         }
     }
@@ -223,12 +251,13 @@ impl Device {
         if T::DTYPE == Dtype::Bool {
             block.iter().for_each(PinnedBlock::zero);
         }
-        PinnedArray::over(block, dim)
+        PinnedArray::over(block, dim.into_shape_with_order().into())
     }
 
     /// Makes an array's memory known to the device, so that it is sent without a staging copy, whole and again and again.
     ///
-    /// Memory that the driver refuses is sent through staging as before: see [`Registered::is_direct`].
+    /// Memory that the device knows already is shared. What the driver refuses, and memory that can't be written to, is sent
+    /// through staging as before: see [`Registered::is_direct`]. A file is to be mapped by [`MappedFile`](crate::MappedFile).
     ///
     /// # Errors
     ///
@@ -277,7 +306,7 @@ impl Device {
     fn read_into<T: Element>(
         &self,
         slice: &impl ReadSource<T>,
-        layout: (Dtype, Vec<usize>, usize),
+        layout: (Dtype, Dims, usize),
         stream: &StreamHandle,
         room: on_stream::Room,
     ) -> Result<Readback<T>> {
@@ -310,7 +339,9 @@ impl Device {
         if array.dtype() != T::DTYPE {
             return Err(Error::DtypeMismatch { field: None, asked: T::DTYPE, found: array.dtype() });
         }
-        let batch = self.transfer((FIELD, array)).await?.early().await?;
+        // The slice is in C order, whatever other batches keep.
+        let terms = self.shared.terms((self.shared.relayout == Relayout::Preserve).then_some(Relayout::Auto));
+        let batch = self.transfer_on((FIELD, array).into(), terms).await?.early().await?;
         let lease = batch.on(stream)?;
         lease.queued(FIELD).await?;
         slice.enqueue(&lease, FIELD)?;
@@ -363,11 +394,11 @@ impl Device {
     }
 }
 
-/// What a read-back of the slice yields: dtype, shape, bytes.
-fn layout<T: Element>(slice: &impl ReadSource<T>) -> Result<(Dtype, Vec<usize>, usize)> {
+/// What a read-back of the slice yields: dtype, shape and order, bytes.
+fn layout<T: Element>(slice: &impl ReadSource<T>) -> Result<(Dtype, Dims, usize)> {
     let shape = slice.extent();
     let bytes = crate::staging::pinned::byte_len(&shape, T::DTYPE)?;
-    Ok((T::DTYPE, shape, bytes))
+    Ok((T::DTYPE, Dims::c_order(&shape), bytes))
 }
 
 /// Bytes of the block that a plan needs.

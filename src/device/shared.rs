@@ -11,7 +11,8 @@ use crate::admission::{Admission, Block, Grant, MOST_OPERATIONS, Pipeline};
 use crate::backend::{Answer, Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
-use crate::memory::Owner;
+use crate::memory::{Owner, Registrations};
+use crate::plan::{Relayout, Terms};
 use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,12 +26,15 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) kind: DeviceKind,
-    /// This and the two streams are taken apart on a staging thread: a driver may be slow at it (invariant 12).
+    /// This and the three streams are taken apart on a staging thread: a driver may be slow at it (invariant 12).
     pub(crate) backend: ManuallyDrop<Arc<dyn Backend>>,
     /// Where copies to the device go: our stream, or the user's with `Overlap::Off`.
     pub(crate) copy_stream: ManuallyDrop<StreamHandle>,
     /// Where copies from the device go.
     pub(crate) read_stream: ManuallyDrop<StreamHandle>,
+    /// Where our kernels run: our stream, or the user's with `Overlap::Off`.
+    pub(crate) relayout_stream: ManuallyDrop<StreamHandle>,
+    pub(crate) relayout: Relayout,
     /// The user's stream with `Overlap::Off`.
     pub(crate) single: Option<crate::ComputeStream>,
     pub(crate) admission: Admission,
@@ -40,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) reads: Arc<Pipeline>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pinned: PinnedPool,
+    pub(crate) registrations: Registrations,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) limbo: Limbo,
     pub(crate) events: EventPool,
@@ -78,6 +83,7 @@ pub(crate) struct Parts {
     pub(crate) kind: DeviceKind,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) single: Option<(crate::ComputeStream, StreamHandle)>,
+    pub(crate) relayout: Relayout,
     pub(crate) admission: Admission,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pinned: PinnedPool,
@@ -93,6 +99,8 @@ impl Shared {
             name: parts.name,
             kind: parts.kind,
             copy_stream: ManuallyDrop::new(shared.clone().unwrap_or(streams.copy)),
+            relayout_stream: ManuallyDrop::new(shared.clone().unwrap_or(streams.relayout)),
+            relayout: parts.relayout,
             read_stream: ManuallyDrop::new(shared.unwrap_or(streams.read)),
             backend: ManuallyDrop::new(parts.backend),
             single,
@@ -101,6 +109,7 @@ impl Shared {
             admission: parts.admission,
             engine: parts.engine,
             pinned: parts.pinned,
+            registrations: Registrations::default(),
             reactor: Arc::new(Reactor::default()),
             limbo: Limbo::default(),
             events: EventPool::default(),
@@ -113,6 +122,16 @@ impl Shared {
             sources: Mutex::default(),
             lost: OnceLock::new(),
             forks: os::fork_generation(),
+        }
+    }
+
+    /// What plans of batches for it must know.
+    pub(crate) fn terms(&self, relayout: Option<Relayout>) -> Terms {
+        Terms {
+            device: self.id,
+            rearranges: self.backend.rearranges(),
+            relayout: relayout.unwrap_or(self.relayout),
+            chunk_bytes: self.engine.chunk_bytes(),
         }
     }
 
@@ -273,9 +292,14 @@ impl Shared {
         self.copies.load(Ordering::Acquire) >= MOST_OPERATIONS
     }
 
-    /// One copy fewer is pending: those that were held back for it go on.
-    pub(crate) fn copy_is_over(self: &Arc<Self>) {
-        if self.copies.fetch_sub(1, Ordering::AcqRel) >= MOST_OPERATIONS {
+    /// Whether no copy is pending, or none will ever be done.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.copies.load(Ordering::Acquire) == 0 || self.is_lost()
+    }
+
+    /// So many copies fewer are pending: those that were held back for them go on.
+    pub(crate) fn copies_are_over(self: &Arc<Self>, operations: usize) {
+        if self.copies.fetch_sub(operations, Ordering::AcqRel) >= MOST_OPERATIONS {
             self.engine.kick();
             self.pinned.serve_later(self);
         }
@@ -388,9 +412,11 @@ impl Drop for Shared {
         let copy_stream = unsafe { ManuallyDrop::take(&mut self.copy_stream) };
         // SAFETY: as above.
         let read_stream = unsafe { ManuallyDrop::take(&mut self.read_stream) };
+        // SAFETY: as above.
+        let relayout_stream = unsafe { ManuallyDrop::take(&mut self.relayout_stream) };
         self.reactor.stop();
         self.engine.stop(Box::new(move |ring| {
-            drop((events, copy_stream, read_stream));
+            drop((events, copy_stream, read_stream, relayout_stream));
             if !lost {
                 free_all(backend.as_ref(), Space::Device, device);
                 free_all(backend.as_ref(), Space::Pinned, pinned.into_iter().chain(ring).collect());

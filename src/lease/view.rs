@@ -44,7 +44,7 @@ impl<'a, T: Element, S: LeaseStream> View<'a, T, S> {
 
     /// Its shape in elements.
     pub fn shape(&self) -> &'a [usize] {
-        &self.field().shape
+        &self.field().dims.shape
     }
 
     /// Its number of elements.
@@ -111,7 +111,7 @@ fn first<T: Element>(core: &BatchCore, place: usize) -> *mut T {
 ///
 /// Called where the field has arrived and no writer runs: in work that the stream runs in order, or under a [`HostView`].
 pub(super) fn array<'a, T: Element, U>(core: &BatchCore, place: usize, _user: &'a U) -> ArrayViewD<'a, T> {
-    let shape = IxDyn(&core.fields[place].shape);
+    let shape = core.fields[place].dims.of_array();
     // SAFETY: the block is host memory, aligned to 256 bytes and initialised, and holds the field's elements, whose type
     // the caller checked. Invariant 3 keeps it until the work that runs now is done, or a `HostView` borrows an owner; nobody writes meanwhile:
     // writers need the only lease and are ordered against this by their stream.
@@ -120,7 +120,7 @@ pub(super) fn array<'a, T: Element, U>(core: &BatchCore, place: usize, _user: &'
 
 /// The same, to be written.
 pub(super) fn array_mut<'a, T: Element, U>(core: &BatchCore, place: usize, _user: &'a mut U) -> ArrayViewMutD<'a, T> {
-    let shape = IxDyn(&core.fields[place].shape);
+    let shape = core.fields[place].dims.of_array();
     // SAFETY: as in `array`; the lease is the only one, the stream is ordered after all earlier uses, and `_user` is
     // borrowed exclusively, so that this is the only array over the field.
     unsafe { ArrayViewMutD::from_shape_ptr(shape, first::<T>(core, place)) }
@@ -133,7 +133,7 @@ pub(super) fn array_pair<'a, A: Element, B: Element, U>(
     write: usize,
     _user: &'a mut U,
 ) -> (ArrayViewD<'a, A>, ArrayViewMutD<'a, B>) {
-    let (from, to) = (IxDyn(&core.fields[read].shape), IxDyn(&core.fields[write].shape));
+    let (from, to) = (core.fields[read].dims.of_array(), core.fields[write].dims.of_array());
     // SAFETY: as in `array_mut`.
     let read = unsafe { ArrayView::from_shape_ptr(from, first::<A>(core, read).cast_const()) };
     // SAFETY: as in `array_mut`; fields do not overlap and the caller made sure that these are two.

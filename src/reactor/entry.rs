@@ -9,7 +9,7 @@ use crate::device::{Active, Asked, Shared};
 use crate::error::{Error, Result};
 use crate::memory::Owner;
 use crate::readback::ReadCore;
-use crate::staging::Segment;
+use crate::staging::{Segment, Sent};
 use crate::sync::atomic::Ordering;
 
 /// What a copy needs until it is done (invariant 1).
@@ -27,6 +27,8 @@ pub(crate) enum Done {
     Chunk(BatchOwner, usize, Event),
     /// The last chunk of a group; the event is the group's.
     Group(BatchOwner, usize),
+    /// Groups of several batches, whose copies went together: they share the event.
+    Many(Vec<Sent>),
     /// What a copy without an event read; this one is recorded behind it.
     Orphan(Event),
     /// A read-back.
@@ -38,6 +40,10 @@ pub(crate) enum Done {
 pub(crate) struct Entry {
     pub(crate) stream: u64,
     pub(crate) bytes: usize,
+    /// What it counts against the bound of pending operations.
+    operations: usize,
+    /// Its time tells the link's rate.
+    pub(super) is_copy: bool,
     pub(crate) since: Duration,
     /// When it was asked last and was not done.
     pub(super) asked: Duration,
@@ -51,10 +57,24 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn new(device: &Shared, stream: &StreamHandle, bytes: usize, held: Held, done: Done) -> Self {
-        device.copies.fetch_add(1, Ordering::AcqRel);
+        Self::of_many(device, stream, bytes, held, done, 1)
+    }
+
+    /// An entry for so many operations that share its event.
+    pub(crate) fn of_many(
+        device: &Shared,
+        stream: &StreamHandle,
+        bytes: usize,
+        held: Held,
+        done: Done,
+        operations: usize,
+    ) -> Self {
+        device.copies.fetch_add(operations, Ordering::AcqRel);
         Self {
             stream: stream.id(),
             bytes,
+            operations,
+            is_copy: true,
             since: Duration::ZERO,
             asked: Duration::ZERO,
             due: Duration::ZERO,
@@ -62,6 +82,12 @@ impl Entry {
             held,
             done,
         }
+    }
+
+    /// The same for work on what was copied, which can be done no sooner than its bytes are there.
+    pub(crate) fn behind_a_copy(mut self) -> Self {
+        self.is_copy = false;
+        self
     }
 
     /// Begins to count its time.
@@ -79,6 +105,7 @@ impl Entry {
         match &self.done {
             Done::Chunk(_, _, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
             Done::Group(core, group) => core.event(*group),
+            Done::Many(sent) => sent.first().and_then(|sent| sent.core.event(sent.group)),
         }
     }
 
@@ -92,7 +119,7 @@ impl Entry {
     ///
     /// Its event goes nowhere: it may be what is at fault. What it read is followed by another one, once.
     pub(crate) fn lose(self, device: &Arc<Shared>, error: Error) {
-        device.copy_is_over();
+        device.copies_are_over(self.operations);
         let _active = Active::new(device);
         let error = unrecorded(error);
         match self.done {
@@ -102,6 +129,14 @@ impl Entry {
                 device.orphan(self.held);
                 drop_later(device, core);
             }
+            Done::Many(sent) => {
+                for Sent { core, segment, .. } in sent {
+                    core.quarantined.raise();
+                    core.fail_queued(error.clone());
+                    device.orphan(Held { segment: Some(segment), source: None });
+                    drop_later(device, core);
+                }
+            }
             Done::Orphan(_) => self.held.let_go(device, true),
             Done::Read(core, _) => core.lose(error),
         }
@@ -109,7 +144,7 @@ impl Entry {
 
     /// Lets go of what it held, marks what it stood for, and wakes who waits.
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
-        device.copy_is_over();
+        device.copies_are_over(self.operations);
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.
         let _active = Active::new(device);
@@ -123,11 +158,15 @@ impl Entry {
                 drop_later(device, core);
             }
             Done::Group(core, group) => {
-                match result {
-                    Ok(()) => core.arrived(group),
-                    Err(error) => core.fail_group(group, error),
-                }
+                core.over(group, result);
                 drop_later(device, core);
+            }
+            Done::Many(sent) => {
+                for Sent { core, group, segment } in sent {
+                    Held { segment: Some(segment), source: None }.let_go(device, lost);
+                    core.over(group, result.clone());
+                    drop_later(device, core);
+                }
             }
             Done::Orphan(event) => device.events.put(event),
             Done::Read(core, event) => {

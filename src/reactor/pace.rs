@@ -121,7 +121,9 @@ impl Pace {
     pub(super) fn learn(&mut self, entry: &Entry, now: Duration, device: &Shared) {
         let began = self.began(entry);
         // It was not done when it was last asked.
-        device.counters.took(entry.bytes, entry.asked.saturating_sub(began), now.saturating_sub(began));
+        if entry.is_copy {
+            device.counters.took(entry.bytes, entry.asked.saturating_sub(began), now.saturating_sub(began));
+        }
         match self.last.iter_mut().find(|(stream, _)| *stream == entry.stream) {
             Some((_, last)) => *last = now,
             None => self.last.push((entry.stream, now)),

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::admission::Block;
 use crate::backend::{Copy, Direction, Event, StreamHandle};
-use crate::batch::{BatchOwner, Name};
+use crate::batch::{BatchOwner, Dims, Name};
 use crate::device::Shared;
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
@@ -46,7 +46,7 @@ struct Work {
 pub(crate) struct ReadCore {
     device: Arc<Shared>,
     dtype: Dtype,
-    shape: Vec<usize>,
+    dims: Dims,
     bytes: usize,
     name: Name,
     work: Mutex<Work>,
@@ -58,7 +58,7 @@ impl ReadCore {
     /// A read-back of `bytes` from `origin`. `after` are events of ours alone.
     pub(crate) fn new(
         device: &Arc<Shared>,
-        (dtype, shape, bytes): (Dtype, Vec<usize>, usize),
+        (dtype, dims, bytes): (Dtype, Dims, usize),
         name: Name,
         origin: Origin,
         after: SmallVec<[Event; 2]>,
@@ -67,7 +67,7 @@ impl ReadCore {
         Arc::new(Self {
             device: device.clone(),
             dtype,
-            shape,
+            dims,
             bytes,
             name,
             work: Mutex::new(Work {
@@ -139,7 +139,7 @@ impl ReadCore {
             self.finish(Err(error));
         }
         // What was enqueued counts by itself now.
-        self.device.copy_is_over();
+        self.device.copies_are_over(1);
     }
 
     fn try_copy(self: &Arc<Self>, target: PinnedBlock) -> Result<()> {
@@ -285,7 +285,7 @@ impl ReadCore {
 
     /// The array, once it is there.
     pub(crate) fn take_array<T: Element>(&self) -> Option<Result<PinnedArray<T, IxDyn>>> {
-        Some(self.take_block()?.and_then(|block| PinnedArray::over(block, IxDyn(&self.shape))))
+        Some(self.take_block()?.and_then(|block| PinnedArray::over(block, self.dims.of_array())))
     }
 
     /// The array whatever its type, once it is there.

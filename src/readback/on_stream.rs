@@ -10,7 +10,7 @@ use smallvec::smallvec;
 use super::{Origin, ReadCore};
 use crate::admission::{Block, Decision, Ticket};
 use crate::backend::{Copy, Direction, StreamHandle};
-use crate::batch::{BatchCore, BatchOwner, Name};
+use crate::batch::{BatchCore, BatchOwner, Dims, Name};
 use crate::device::Shared;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result, Returned};
@@ -115,13 +115,12 @@ pub(crate) async fn room(device: &Arc<Shared>, bytes: usize) -> Result<Room> {
 /// Enqueues the read on `stream` into `room`.
 pub(crate) fn read(
     device: &Arc<Shared>,
-    (dtype, shape, bytes): (Dtype, Vec<usize>, usize),
+    layout: (Dtype, Dims, usize),
     name: Name,
     source: &dyn Source,
     stream: &StreamHandle,
     room: Room,
 ) -> Result<Arc<ReadCore>> {
-    let layout = (dtype, shape, bytes);
     match room {
         Room::Nothing => {
             let core = ReadCore::new(device, layout, name, Origin::Elsewhere, smallvec![]);
@@ -177,7 +176,7 @@ impl Source for FieldSource<'_> {
 /// Reads a field on the stream of the lease that writes to it.
 pub(crate) fn read_field(core: &BatchOwner, place: usize, stream: &StreamHandle) -> Result<Arc<ReadCore>> {
     let field = &core.fields[place];
-    let layout = (field.dtype, field.shape.to_vec(), field.bytes);
+    let layout = (field.dtype, field.dims.clone(), field.bytes);
     let room = try_room(&core.device, field.bytes)?;
     read(&core.device, layout, core.names[place].clone(), &FieldSource(core, place), stream, room)
 }

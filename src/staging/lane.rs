@@ -9,7 +9,7 @@ use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
 use crate::error::Error;
 use crate::memory::blocks::class_of;
-use crate::plan::{Plan, Way};
+use crate::plan::{Part, Plan, Way};
 use crate::sync::{Mutex, caught};
 
 /// A batch on its way through the threads.
@@ -115,13 +115,7 @@ impl Lane {
     /// The next piece of work, if there is one and the ring has room for it.
     ///
     /// `freed` counts the blocks that came free so far. Batches that are through go to `spent`: the caller holds a lock.
-    pub(super) fn next(
-        &mut self,
-        ring: &mut Ring,
-        chunk_bytes: usize,
-        freed: u64,
-        spent: &mut Vec<Arc<StagedBatch>>,
-    ) -> Option<Work> {
+    pub(super) fn next(&mut self, ring: &mut Ring, freed: u64, spent: &mut Vec<Arc<StagedBatch>>) -> Option<Work> {
         loop {
             let batch = self.waiting.front()?.clone();
             if !batch.core.has_block() && batch.core.failure().is_none() {
@@ -132,15 +126,15 @@ impl Lane {
                 return Some(Work::Allocate(batch));
             }
             let chunk = match self.cursor {
-                Some(at) => chunk_at(&batch.plan, at.part, at.end, chunk_bytes),
-                None => chunk_at(&batch.plan, 0, 0, chunk_bytes),
+                Some(at) => next_chunk(&batch.plan, at),
+                None => first_chunk(&batch.plan, 0),
             };
             let Some(chunk) = chunk.filter(|_| batch.core.failure().is_none()) else {
                 self.cursor = None;
                 spent.extend(self.waiting.pop_front());
                 continue;
             };
-            if batch.plan.parts[chunk.part].way == Way::Direct {
+            if batch.plan.parts[chunk.part].way != Way::Staged {
                 self.cursor = Some(chunk);
                 self.unsent.push_back(Unsent::Ready(batch, chunk, None));
                 continue;
@@ -239,20 +233,17 @@ impl Lane {
     }
 }
 
-/// The chunk that follows `from` in the image, beginning to look in `part`.
-fn chunk_at(plan: &Plan, part: usize, from: usize, chunk_bytes: usize) -> Option<Chunk> {
-    let mut part_index = part;
-    loop {
-        let part = plan.parts.get(part_index)?;
-        let start = from.max(part.start);
-        if start >= part.end {
-            part_index += 1;
-            continue;
-        }
-        let end = match part.way {
-            Way::Direct => part.end,
-            Way::Staged => part.end.min(start + chunk_bytes),
-        };
-        return Some(Chunk { part: part_index, start, end });
+/// The chunk that follows another.
+fn next_chunk(plan: &Plan, at: Chunk) -> Option<Chunk> {
+    let part = plan.parts.get(at.part)?;
+    if at.end == part.end {
+        return first_chunk(plan, at.part + 1);
     }
+    Some(Chunk { part: at.part, start: at.end, end: part.end.min(at.end + part.chunk) })
+}
+
+/// The first chunk of a part.
+fn first_chunk(plan: &Plan, part: usize) -> Option<Chunk> {
+    let Part { start, end, chunk, .. } = *plan.parts.get(part)?;
+    Some(Chunk { part, start, end: end.min(start.saturating_add(chunk)) })
 }

@@ -4,7 +4,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use ndarray::{ArrayRef, ArrayViewMut, Dimension, RawArrayViewMut, ShapeBuilder};
+use ndarray::{ArrayRef, ArrayViewMut, Dimension, RawArrayViewMut, StrideShape};
 
 use super::PinnedBlock;
 use crate::dtype::Element;
@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::memory::HostBytes;
 use crate::{Dtype, HostArray};
 
-/// An array in page-locked memory of a device, C-contiguous.
+/// An array in page-locked memory of a device, C-contiguous, or as [`Relayout::Preserve`](crate::Relayout::Preserve) left a
+/// field that was read back.
 ///
 /// Derefs to [`ndarray::ArrayRef`]: index it, iterate it, `assign` to it. Made by [`Device::pinned`], or by a read-back.
 /// Sent to the device that made it, its bytes are not copied on the host. It can't become an [`ndarray::Array`], which
@@ -28,10 +29,9 @@ pub struct PinnedArray<T: Element, D: Dimension> {
 impl<T: Element, D: Dimension> PinnedArray<T, D> {
     /// Lays an array over the block's first bytes.
     ///
-    /// The block must hold as many bytes as the shape has; fewer are an error.
-    pub(crate) fn over(block: Option<PinnedBlock>, dim: D) -> Result<Self> {
-        let shape = dim.slice().to_vec();
-        let bytes = byte_len(&shape, T::DTYPE)?;
+    /// The block must hold as many bytes as the shape has, which is dense in whatever order; fewer are an error.
+    pub(crate) fn over(block: Option<PinnedBlock>, shape: StrideShape<D>) -> Result<Self> {
+        let bytes = byte_len(shape.raw_dim().slice(), T::DTYPE)?;
         let room = block.as_ref().map_or(0, PinnedBlock::bytes);
         if bytes > room {
             return Err(Error::LengthMismatch { expected: bytes, found: room });
@@ -41,7 +41,7 @@ impl<T: Element, D: Dimension> PinnedArray<T, D> {
         // SAFETY: the shape's bytes fit the block, which is aligned to 256 bytes, initialised when it was allocated, and
         // owned by this array alone (invariant 9's pools hand a block to one owner). Any bytes are a value of `T`, except
         // for `bool`, whose blocks `Device::pinned` and read-backs fill with 0 and 1 only.
-        let raw = unsafe { RawArrayViewMut::from_shape_ptr(dim.into_shape_with_order(), first) };
+        let raw = unsafe { RawArrayViewMut::from_shape_ptr(shape, first) };
         // SAFETY: as above; the memory lives as long as `block`, which is dropped after the view is gone from use.
         let view = unsafe { raw.deref_into_view_mut() };
         Ok(Self { view, block })

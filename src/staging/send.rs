@@ -4,23 +4,33 @@
 use std::sync::atomic::Ordering;
 
 use super::lane::StagedBatch;
+use super::together::Parcel;
 use super::{Segment, gather};
 use crate::HostArray;
-use crate::backend::{Copy, Direction};
-use crate::batch::{BatchOwner, HostBatch};
+use crate::backend::{Copy, Direction, Event, Fault, Rearrangement};
+use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::error::Result;
-use crate::plan::{Plan, Way};
+use crate::plan::{FieldPlan, Part, Plan, Rearranged, Rows, Way, operations};
 use crate::reactor::{Done, Entry, Held};
 
-/// Something to enqueue for a batch: bytes `start..end` of its image, from `src`.
+/// Something to enqueue for a batch: bytes `start..end` of its image.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
     pub(super) part: usize,
     pub(super) start: usize,
     pub(super) end: usize,
-    pub(super) src: *const u8,
+    pub(super) from: From<'a>,
     pub(super) held: Held,
     pub(super) plan: &'a Plan,
+}
+
+/// Where a piece is copied from.
+#[derive(Debug)]
+pub(super) enum From<'a> {
+    /// Bytes that lie one behind the other.
+    Dense(*const u8),
+    /// Page-locked rows of an array.
+    Rows(&'a HostArray),
 }
 
 /// Writes bytes `start..end` of the image to `dst`, from the fields of one staged part.
@@ -30,8 +40,8 @@ pub(super) struct Piece<'a> {
 /// `dst` is valid for writes of `end - start` bytes and nobody else touches them.
 pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: usize, end: usize, dst: *mut u8) {
     for place in plan.parts[part].fields.clone() {
-        let (_, array) = &batch.fields()[place];
-        let first = plan.offsets[place];
+        let array = plan.sent(batch, place);
+        let first = plan.fields[place].sent_at;
         let (from, to) = (start.max(first), end.min(first + array.bytes()));
         if from < to {
             // SAFETY: `from` lies in `start..end`, so the address stays in the memory that the caller answers for.
@@ -48,14 +58,12 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let device = &core.device;
     let part = &piece.plan.parts[piece.part];
     let bytes = piece.end - piece.start;
-    let copy = Copy { dst: core.address(piece.start), src: piece.src, bytes, direction: Direction::HostToDevice };
-    // SAFETY: invariant 1: the block belongs to `core` and the source to `piece.held`; both go into the entry below, which
-    // the reactor keeps until the event behind the copy has fired. Without an event they are quarantined and kept.
-    let enqueued = unsafe { device.backend.copy(&device.copy_stream, copy, &core.names[part.fields.clone()]) };
+    let (enqueued, operations) = enqueue(core, &piece);
     if let Err(fault) = enqueued {
         let error = device.fault(fault);
-        if core.begun.is_up() {
-            // The segment may hold parts that were enqueued before.
+        if core.begun.is_up() || operations > 1 {
+            // The segment may hold parts that were enqueued before, and some of several copies may have been.
+            core.begun.raise();
             device.orphan(piece.held);
         } else {
             piece.held.let_go(device, device.is_lost());
@@ -76,6 +84,13 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     };
     let last_part = piece.plan.parts.get(piece.part + 1).is_none_or(|next| next.group != part.group);
     let ends_group = last_part && piece.end == part.end;
+    let entry = |held, done| Entry::of_many(device, &device.copy_stream, bytes, held, done, operations);
+    if let Some((field, rearranged)) = piece.plan.rearranged(part).filter(|_| ends_group) {
+        let launched = rearrange(core, part, (field, rearranged), &event);
+        // Only now: an event that has fired is used again.
+        device.reactor.push(device, entry(piece.held, Done::Chunk(core.clone(), part.group, event)));
+        return launched;
+    }
     if device.backend.prompt() && matches!(device.query(&event), Ok(true)) {
         device.events.put(event);
         if ends_group {
@@ -84,13 +99,68 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
         piece.held.let_go(device, false);
         return Ok(());
     }
-    let entry = if ends_group {
-        core.queued(part.group, event);
+    let done = if ends_group {
+        core.queued(part.group, GroupEvent::Own(event));
         Done::Group(core.clone(), part.group)
     } else {
         Done::Chunk(core.clone(), part.group, event)
     };
-    device.reactor.push(device, Entry::new(device, &device.copy_stream, bytes, piece.held, entry));
+    device.reactor.push(device, entry(piece.held, done));
+    Ok(())
+}
+
+/// Enqueues the copies of a piece. Answers how many operations they are.
+fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
+    let (device, dst) = (&core.device, core.address(piece.start));
+    let part = &piece.plan.parts[piece.part];
+    let names = &core.names[part.fields.clone()];
+    match piece.from {
+        From::Dense(src) => {
+            let copy = Copy { dst, src, bytes: piece.end - piece.start, direction: Direction::HostToDevice };
+            // SAFETY: invariant 1: the block belongs to `core` and the source to the piece's `held`; both go into an entry
+            // which the reactor keeps until the event behind the copy has fired. Without an event they are quarantined and
+            // kept.
+            (unsafe { device.backend.copy(&device.copy_stream, copy, names) }, 1)
+        }
+        From::Rows(array) => {
+            let copies = Rows::of(array).copies(piece.start - part.start, piece.end - part.start, dst);
+            // SAFETY: as above, for each of the rows, which are elements of the array.
+            (unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, names) }, operations(&copies))
+        }
+    }
+}
+
+/// Has the device bring into order what is in a part once `copied` has fired. The group is queued then.
+fn rearrange(
+    core: &BatchOwner,
+    part: &Part,
+    (field, rearranged): (&FieldPlan, &Rearranged),
+    copied: &Event,
+) -> Result<()> {
+    let device = &core.device;
+    let stream = &device.relayout_stream;
+    device.wait(stream, copied)?;
+    let Rearranged { stored, shuffle, change } = rearranged;
+    let first = shuffle.first * stored.size().cast_signed();
+    let rearrangement = Rearrangement {
+        src: core.address(part.start).wrapping_offset(first).cast_const(),
+        dst: core.address(field.offset),
+        stored: *stored,
+        shape: shuffle.shape.clone(),
+        strides: shuffle.strides.clone(),
+        change: change.clone(),
+    };
+    // SAFETY: invariants 1 and 3: both ends lie in the block of `core`, which the entry below keeps until the event behind
+    // the kernel has fired; nobody else writes there before. Without an event the block is quarantined.
+    let launched = unsafe { device.backend.rearrange(stream, rearrangement, &core.names[part.fields.clone()]) };
+    launched.map_err(|fault| device.fault(fault))?;
+    let event = device.record(stream).map_err(|error| {
+        core.quarantined.raise();
+        crate::reactor::unrecorded(error)
+    })?;
+    core.queued(part.group, GroupEvent::Own(event));
+    let entry = Entry::new(device, stream, part.bytes(), Held::default(), Done::Group(core.clone(), part.group));
+    device.reactor.push(device, entry.behind_a_copy());
     Ok(())
 }
 
@@ -108,7 +178,7 @@ pub(super) fn send_inline(
     let last_staged = plan.parts.iter().rposition(|part| part.way == Way::Staged);
     for (index, part) in plan.parts.iter().enumerate() {
         let (held, from) = match part.way {
-            Way::Direct => direct(batch, plan, index),
+            Way::Direct | Way::Rows => direct(batch, plan, index),
             Way::Staged => {
                 // SAFETY: the segment is ours until it is released, and long enough for all staged parts.
                 unsafe { fill(batch, plan, index, part.start, part.end, src) };
@@ -116,10 +186,10 @@ pub(super) fn send_inline(
                 let from = src.cast_const();
                 src = src.wrapping_add(part.bytes().next_multiple_of(crate::plan::ALIGN));
                 let segment = if last_staged == Some(index) { segment.take() } else { None };
-                (Held { segment, source: None }, from)
+                (Held { segment, source: None }, From::Dense(from))
             }
         };
-        let piece = Piece { part: index, start: part.start, end: part.end, src: from, held, plan };
+        let piece = Piece { part: index, start: part.start, end: part.end, from, held, plan };
         if let Err(error) = send(core, piece) {
             let rest = Held { segment, source: None };
             if !rest.is_empty() {
@@ -129,6 +199,21 @@ pub(super) fn send_inline(
         }
     }
     Ok(())
+}
+
+/// Whether all of a batch is one part that goes through staging.
+pub(super) fn is_one_staged_part(plan: &Plan) -> bool {
+    matches!(plan.parts.as_slice(), [part] if part.way == Way::Staged)
+}
+
+/// Stages a batch of one part, which is enqueued later.
+pub(super) fn parcel(core: &BatchOwner, batch: HostBatch, plan: &Plan, segment: Segment) -> Parcel {
+    let Part { group, ref fields, start, end, .. } = plan.parts[0];
+    let device = &core.device;
+    // SAFETY: the segment is ours until it is released, and as long as the part.
+    unsafe { fill(&batch, plan, 0, start, end, device.engine.address(segment.offset)) };
+    device.counters.gathered.fetch_add((end - start) as u64, Ordering::Relaxed);
+    Parcel { core: core.clone(), batch, group, fields: fields.clone(), start, end, segment }
 }
 
 /// Bytes of a segment that holds all staged parts of a plan.
@@ -146,10 +231,10 @@ pub(super) fn send_chunk(
     segment: Option<Segment>,
 ) -> Result<()> {
     let device = &staged.core.device;
-    let (held, src) = match segment {
+    let (held, from) = match segment {
         Some(segment) => {
             let src = device.engine.address(segment.offset).cast_const();
-            (Held { segment: Some(segment), source: None }, src)
+            (Held { segment: Some(segment), source: None }, From::Dense(src))
         }
         None => direct(&staged.batch, &staged.plan, part),
     };
@@ -157,11 +242,15 @@ pub(super) fn send_chunk(
         held.let_go(device, device.is_lost());
         return Err(error);
     }
-    send(&staged.core, Piece { part, start, end, src, held, plan: &staged.plan })
+    send(&staged.core, Piece { part, start, end, from, held, plan: &staged.plan })
 }
 
-fn direct(batch: &HostBatch, plan: &Plan, part: usize) -> (Held, *const u8) {
-    let (_, array) = &batch.fields()[plan.parts[part].fields.start];
-    let src = HostArray::contiguous_bytes(array).unwrap_or(std::ptr::null());
-    (Held { segment: None, source: Some((array.owner().clone(), array.bytes())) }, src)
+fn direct<'a>(batch: &'a HostBatch, plan: &'a Plan, part: usize) -> (Held, From<'a>) {
+    let part = &plan.parts[part];
+    let array = plan.sent(batch, part.fields.start);
+    let from = match array.contiguous_bytes() {
+        Some(src) => From::Dense(src),
+        None => From::Rows(array),
+    };
+    (Held { segment: None, source: Some((array.owner().clone(), part.bytes())) }, from)
 }

@@ -11,7 +11,7 @@ use super::fairness::Fairness;
 use crate::batch::{HostBatch, IntoBatch};
 use crate::device::block_bytes;
 use crate::error::Error;
-use crate::plan::Plan;
+use crate::plan::{Plan, Relayout, Terms};
 use crate::{Device, Transfer};
 
 /// Stream for the [`to_device`](super::BatchStreamExt::to_device) method.
@@ -24,6 +24,7 @@ pub struct ToDevice<St> {
     open: Open,
     /// A batch that waits for admission.
     waiting: Option<Waiting>,
+    relayout: Option<Relayout>,
     state: State,
     fairness: Fairness,
 }
@@ -32,6 +33,7 @@ pub struct ToDevice<St> {
 struct Waiting {
     batch: HostBatch,
     plan: Plan,
+    terms: Terms,
     bytes: usize,
 }
 
@@ -64,12 +66,19 @@ impl<St> ToDevice<St> {
     pub(super) fn new(source: St, device: &Device) -> Self {
         let pipeline = device.shared().admission.open();
         let open = Open(Place::new(device.shared().clone(), pipeline));
-        Self { source, open, waiting: None, state: State::Open, fairness: Fairness::default() }
+        Self { source, open, waiting: None, relayout: None, state: State::Open, fairness: Fairness::default() }
     }
 
     /// Names the pipeline: it gets a row of that name in [`Device::stats`](crate::Device::stats).
     pub fn named(self, name: impl AsRef<str>) -> Self {
         self.open.0.pipeline().name(crate::batch::Name::new(name));
+        self
+    }
+
+    /// Says where this pipeline's arrays are brought into order, in place of the device's
+    /// [`DeviceBuilder::relayout`](crate::DeviceBuilder::relayout).
+    pub fn relayout(mut self, relayout: Relayout) -> Self {
+        self.relayout = Some(relayout);
         self
     }
 }
@@ -79,12 +88,13 @@ where
     St::Item: IntoBatch,
 {
     /// Plans an item of the source. One that can't be sent becomes a transfer that has already failed.
-    fn plan(open: &Open, item: St::Item) -> Result<Waiting, Error> {
+    fn plan(open: &Open, relayout: Option<Relayout>, item: St::Item) -> Result<Waiting, Error> {
         let batch = item.into_batch()?;
         let device = open.0.device();
-        let planned = Plan::of(&batch, device.id).and_then(|plan| Ok((block_bytes(&plan, device)?, plan)));
+        let terms = device.terms(relayout);
+        let planned = Plan::of(&batch, &terms).and_then(|plan| Ok((block_bytes(&plan, device)?, plan)));
         match planned {
-            Ok((bytes, plan)) => Ok(Waiting { batch, plan, bytes }),
+            Ok((bytes, plan)) => Ok(Waiting { batch, plan, terms, bytes }),
             Err(error) => Err(error.with_batch(batch)),
         }
     }
@@ -114,7 +124,7 @@ where
                 this.open.close();
                 return Poll::Ready(None);
             };
-            match Self::plan(this.open, item) {
+            match Self::plan(this.open, *this.relayout, item) {
                 Ok(waiting) => *this.waiting = Some(waiting),
                 Err(error) => {
                     progress.made();
@@ -125,11 +135,11 @@ where
         let bytes = this.waiting.as_ref().map_or(0, |waiting| waiting.bytes);
         let admitted = ready!(this.open.0.poll(bytes, context));
         progress.made();
-        let Some(Waiting { batch, plan, .. }) = this.waiting.take() else { return Poll::Pending };
+        let Some(Waiting { batch, plan, terms, .. }) = this.waiting.take() else { return Poll::Pending };
         Poll::Ready(Some(match admitted {
             Ok(grant) => {
                 let (device, pipeline) = (this.open.0.device(), this.open.0.pipeline());
-                Transfer::submit(device, pipeline, batch, plan, grant)
+                Transfer::submit(device, pipeline, batch, plan, &terms, grant)
             }
             Err(error) => {
                 if error.is_fatal() {

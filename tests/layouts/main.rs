@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests stop where they fail")]
 
 mod casts;
+mod crops;
 mod random;
 
 use std::sync::Arc;

@@ -7,11 +7,13 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
 use libloading::Library;
 
 use super::super::Fault;
+use super::batch::BatchCopy;
 use super::open::Unavailable;
+use super::shapes::{BoxCopy, PlaneCopy};
 
 /// The oldest driver that we accept, as the driver counts: 1000 × major + 10 × minor. Our kernels' PTX needs it.
 const OLDEST: c_int = 12_000;
@@ -29,13 +31,9 @@ const CUDARC: &[&str] = &[
     "cuDevicePrimaryCtxRetain",
     "cuEventSynchronize",
     "cuGetErrorName",
-    "cuLaunchKernel",
     "cuMemAllocAsync",
     "cuMemcpyAsync",
     "cuMemsetD8Async",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuModuleUnload",
     "cuStreamCreate",
 ];
 
@@ -59,17 +57,19 @@ macro_rules! driver {
         pub(crate) struct Driver {
             $($name: unsafe extern "C" fn($($type),*) -> c_int,)*
             version: c_int,
+            pub(super) batch: BatchCopy,
         }
 
         impl Driver {
             fn find(library: &Library, version: c_int) -> Result<Self, Unavailable> {
-                Ok(Self { $($name: symbol(library, stringify!($symbol))?,)* version })
+                Ok(Self { $($name: symbol(library, stringify!($symbol))?,)* version, batch: BatchCopy::find(library) })
             }
 
             $(
                 /// # Safety
                 ///
                 /// What the driver's manual asks for: handles that live, addresses that are valid as long as they are used.
+                #[allow(clippy::too_many_arguments, reason = "a launch has eleven")]
                 pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Fault> {
                     // SAFETY: the caller's contract; the signature is the one of the driver's manual.
                     match unsafe { (self.$name)($($argument),*) } {
@@ -119,6 +119,16 @@ driver! {
     copy_to_device = cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     copy_to_host = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     copy_on_device = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    copy_plane = cuMemcpy2DAsync_v2(rows: *const PlaneCopy, stream: CUstream);
+    copy_box = cuMemcpy3DAsync_v2(planes: *const BoxCopy, stream: CUstream);
+    module_load = cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+    module_unload = cuModuleUnload(module: CUmodule);
+    module_function = cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    launch = cuLaunchKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream,
+        parameters: *mut *mut c_void, extra: *mut *mut c_void
+    );
     error_string = cuGetErrorString(code: c_int, text: *mut *const c_char);
 }
 
@@ -165,7 +175,7 @@ impl Driver {
     }
 }
 
-fn library() -> Result<Library, Unavailable> {
+pub(super) fn library() -> Result<Library, Unavailable> {
     let (mut said, mut absent) = (Vec::new(), true);
     for name in NAMES {
         // SAFETY: the driver's library does nothing when it is loaded that could be unsound.

@@ -8,6 +8,7 @@ use super::open::Unavailable;
 use crate::backend::Fault;
 
 /// Device attributes, by the driver's numbers.
+const MOST_PITCH: c_int = 11;
 const INTEGRATED: c_int = 18;
 const CAPABILITY: (c_int, c_int) = (75, 76);
 const PAGEABLE_ACCESS: c_int = 88;
@@ -31,6 +32,8 @@ pub struct Hardware {
     /// The newest CUDA version that the driver knows, major and minor.
     pub driver_version: (u32, u32),
     pub(super) memory_pools: bool,
+    /// Bytes from one row to the next in copies of rows, at most.
+    pub(super) most_pitch: usize,
 }
 
 /// Whether a GPU shares memory with the host.
@@ -67,6 +70,7 @@ impl Hardware {
             unified_memory,
             driver_version: driver.version(),
             memory_pools: attribute(MEMORY_POOLS)? != 0,
+            most_pitch: usize::try_from(attribute(MOST_PITCH)?).unwrap_or(0),
         })
     }
 }

@@ -1,12 +1,18 @@
 //! [`CudaBackend`]: a GPU through CUDA's driver. cudarc gives the types that users meet; the calls are in `driver.rs`.
 #![expect(unsafe_code, reason = "makes driver calls")]
 
+mod batch;
 mod context;
 mod driver;
 pub(crate) mod hardware;
+mod kernels;
 mod memory;
 mod open;
+mod pitched;
+mod shapes;
 mod stream;
+#[cfg(all(test, not(miri), not(any(inflight_loom, inflight_shuttle))))]
+mod tests;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -19,10 +25,15 @@ pub(crate) use self::context::{CudaEvent, Entered};
 use self::driver::Driver;
 pub(crate) use self::driver::describe;
 use self::hardware::Hardware;
+use self::kernels::Kernels;
 use self::memory::{DeviceMemory, HostMemory};
 pub(crate) use self::open::Unavailable;
+use self::pitched::RowCopies;
 pub(crate) use self::stream::CudaQueue;
-use super::{Answer, Backend, Copy, Direction, Event, Fault, Inside, Memory, Refusal, Space, StreamHandle, Streams};
+use super::{
+    Answer, Backend, Copy, Direction, Event, Fault, Inside, Memory, Pitched, Rearrangement, Rearranges, Refusal, Space,
+    Span, StreamHandle, Streams,
+};
 use crate::batch::Name;
 
 /// A capture is going on where this was asked.
@@ -36,6 +47,9 @@ pub(crate) struct CudaBackend {
     streams: Streams,
     device: DeviceMemory,
     host: HostMemory,
+    rows: RowCopies,
+    /// `None` where the device can't run them.
+    kernels: Option<Kernels>,
     hardware: Hardware,
     /// Keeps a context that we made in the state in which a further stream needs no synchronisation.
     _kept: Option<Arc<CudaStream>>,
@@ -73,11 +87,16 @@ impl CudaBackend {
         let context = Arc::new(Context::new(driver, theirs.clone(), theirs.cu_ctx()));
         // Copies are short and others wait for them: the greatest priority.
         let (_, greatest) = context.priorities()?;
-        let ours = |priority| Ok(StreamHandle::Cuda(CudaQueue::ours(context.stream(priority)?)));
+        let ours = |priority| context.stream(priority).map(CudaQueue::ours);
+        let relayout = ours(greatest)?;
+        let kernels = Kernels::load(&context, relayout.raw())?;
+        let [copy, read, relayout] = [ours(greatest)?, ours(greatest)?, relayout].map(StreamHandle::Cuda);
         Ok(Self {
-            streams: Streams { copy: ours(greatest)?, read: ours(greatest)? },
+            streams: Streams { copy, read, relayout },
             device: DeviceMemory::new(&context, device, hardware.memory_pools)?,
             host: HostMemory::new(context.clone()),
+            rows: RowCopies::new(driver, driver.batch, hardware.most_pitch),
+            kernels,
             hardware,
             _kept: kept,
             context,
@@ -170,12 +189,12 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn register(&self, (ptr, bytes): (*const u8, usize)) -> Result<(), Fault> {
-        if bytes == 0 { Ok(()) } else { self.host.register(ptr.cast_mut(), bytes) }
+    fn register(&self, span: Span) -> Result<(), Fault> {
+        self.host.register(span)
     }
 
-    fn unregister(&self, (ptr, bytes): (*const u8, usize)) -> Result<(), Fault> {
-        if bytes == 0 { Ok(()) } else { self.host.unregister(ptr.cast_mut()) }
+    fn unregister(&self, span: Span) -> Result<(), Fault> {
+        self.host.unregister(std::ptr::without_provenance_mut(span.start))
     }
 
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, _fields: &[Name]) -> Result<(), Fault> {
@@ -197,6 +216,38 @@ impl Backend for CudaBackend {
                 driver.copy_on_device(to.addr() as u64, from.addr() as u64, bytes, raw)
             },
         }
+    }
+
+    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
+        let StreamHandle::Cuda(queue) = stream else { return Err(Fault::new(Fault::INVALID_HANDLE, "copy_pitched")) };
+        let _inside = self.context.enter()?;
+        if queue.stream().is_some() {
+            // As in `copy`.
+            self.check_capture(queue.raw())?;
+        }
+        // SAFETY: the contract of this method.
+        unsafe { self.rows.enqueue(queue.raw(), copies) }
+    }
+
+    fn rearranges(&self) -> Rearranges {
+        if self.kernels.is_some() { Rearranges::Fast } else { Rearranges::Not }
+    }
+
+    unsafe fn rearrange(
+        &self,
+        stream: &StreamHandle,
+        rearrangement: Rearrangement,
+        _fields: &[Name],
+    ) -> Result<(), Fault> {
+        let StreamHandle::Cuda(queue) = stream else { return Err(Fault::new(Fault::INVALID_HANDLE, "rearrange")) };
+        let Some(kernels) = &self.kernels else { return Err(Fault::new(Fault::NOT_SUPPORTED, "cuLaunchKernel")) };
+        let _inside = self.context.enter()?;
+        if queue.stream().is_some() {
+            // As in `copy`.
+            self.check_capture(queue.raw())?;
+        }
+        // SAFETY: the contract of this method.
+        unsafe { kernels.rearrange(queue.raw(), &rearrangement) }
     }
 
     fn create_event(&self) -> Result<Event, Fault> {

@@ -1,6 +1,6 @@
 //! A queue that a test drives: what waits at its head is done when told to, records and fulfilled waits by themselves.
 
-use super::{Inner, Op, Queued, perform, run};
+use super::{Inner, Op, Queued, perform, perform_pitched, perform_rearrangement, run};
 use crate::sync::lock;
 
 impl Inner {
@@ -57,7 +57,7 @@ impl Inner {
     pub(in crate::backend) fn pending(&self, mut see: impl FnMut(&Queued, bool)) {
         let state = lock(&self.state);
         for (place, queued) in state.ops.iter().enumerate() {
-            if matches!(queued.op, Op::Copy(_) | Op::Task(_)) {
+            if !matches!(queued.op, Op::Record(..) | Op::Wait(..)) {
                 see(queued, place == 0 && !state.busy);
             }
         }
@@ -69,6 +69,8 @@ impl Queued {
     pub(in crate::backend) fn perform(self) {
         match self.op {
             Op::Copy(copy) => perform(&copy),
+            Op::Pitched(copies) => copies.iter().for_each(perform_pitched),
+            Op::Rearrange(rearrangement) => perform_rearrangement(&rearrangement),
             Op::Task(task) => run(task),
             Op::Record(..) | Op::Wait(..) => {}
         }

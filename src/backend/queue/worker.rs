@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Inner, Op, Queued, perform, run};
+use super::{Inner, Op, Queued, perform, perform_pitched, perform_rearrangement, run};
 use crate::backend::host::LinkModel;
 use crate::backend::os;
 use crate::sync::atomic::Ordering;
@@ -23,6 +23,13 @@ impl Inner {
                     }
                     perform(&copy);
                 }
+                Op::Pitched(copies) => {
+                    if let Some(link) = link {
+                        pause(link.time(queued.bytes));
+                    }
+                    copies.iter().for_each(perform_pitched);
+                }
+                Op::Rearrange(rearrangement) => perform_rearrangement(&rearrangement),
                 Op::Record(event, number) => event.fire(number, 0),
                 Op::Wait(event, number) => event.block_until(number),
                 Op::Task(task) => run(task),

@@ -42,7 +42,7 @@ pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8
     }
     let (stored, size) = (array.stored().size(), array.dtype().size());
     let elements = range.start / size..range.end / size;
-    let converter = Converter::new(array.stored(), array.casts());
+    let converter = Converter::new(array, elements.start, dst);
     axes::slabs(&axes::axes(array), array.as_ptr(), elements, |slab| {
         let dst = dst.wrapping_add(slab.first * size);
         match &converter {

@@ -143,6 +143,41 @@ proptest! {
     }
 
     #[test]
+    fn images_are_normalized_one_operation_after_the_other(
+        shape in [1_usize..3, 1..20, 1..70, 1..12],
+        axis in 0..4_usize,
+        views in vec((0_u8..3, vec(0_usize..1000, 1..9)), 0..4),
+        (to, shift) in (0_u8..3, 0_usize..64),
+        cuts in vec(any::<usize>(), 0..5),
+    ) {
+        let (bytes, host, mut numbers) = numbered(&shape, Dtype::U8, shift % 8);
+        let channels = shape[axis];
+        let mean: Vec<_> = (0..channels).map(|channel| 0.4 + 0.013 * channel as f32).collect();
+        let std: Vec<_> = (0..channels).map(|channel| 0.2 + 0.007 * channel as f32).collect();
+        let scale = 1.0 / 255.0;
+        let mut host = match to {
+            0 => host.normalized_along::<f32>(axis, scale, &mean, &std),
+            1 => host.normalized_along::<half::f16>(axis, scale, &mean, &std),
+            _ => host.normalized_along::<half::bf16>(axis, scale, &mean, &std),
+        }.unwrap();
+        for (kind, pick) in &views {
+            (host, numbers) = viewed(&host, &numbers, *kind, pick);
+        }
+        let inner: usize = shape[axis + 1..].iter().product();
+        let normal = |number: &usize| {
+            let channel = number / inner % channels;
+            let value = (f32::from(bytes[*number]) * scale - mean[channel]) / std[channel];
+            match to {
+                0 => value.to_ne_bytes().to_vec(),
+                1 => half::f16::from_f32(value).to_ne_bytes().to_vec(),
+                _ => half::bf16::from_f32(value).to_ne_bytes().to_vec(),
+            }
+        };
+        let expected: Vec<u8> = numbers.iter().flat_map(normal).collect();
+        prop_assert!(pieces(&host, &cuts, shift) == expected, "axis {} of {:?}", axis, shape);
+    }
+
+    #[test]
     fn a_gather_in_pieces_is_a_gather_as_a_whole(
         (a, b, c) in (1_usize..7, 1_usize..9, 1_usize..6),
         cuts in vec(0_usize..1000, 0..8),

@@ -11,22 +11,22 @@ macro_rules! wide {
     (
         [$($generics:tt)*] [$($names:tt)*]
         $(#[$attribute:meta])*
-        $visible:vis unsafe fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block
+        $visible:vis unsafe fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(where ($($bounds:tt)*))? $body:block
     ) => {
         $(#[$attribute])*
-        $visible unsafe fn $name<$($generics)*>($($argument: $type),*) {
+        $visible unsafe fn $name<$($generics)*>($($argument: $type),*) $(where $($bounds)*)? {
             /// # Safety
             ///
             /// That of the function around it.
             #[inline(always)]
-            unsafe fn any<$($generics)*>($($argument: $type),*) $body
+            unsafe fn any<$($generics)*>($($argument: $type),*) $(where $($bounds)*)? $body
 
             /// # Safety
             ///
             /// That of the function around it, on a processor that has AVX2.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
-            unsafe fn avx2<$($generics)*>($($argument: $type),*) {
+            unsafe fn avx2<$($generics)*>($($argument: $type),*) $(where $($bounds)*)? {
                 // SAFETY: the caller's contract.
                 unsafe { any::<$($names)*>($($argument),*) }
             }

@@ -1,16 +1,21 @@
-//! [`Converter`]: changes the type of elements that lie one behind the other. `cast.rs` says what becomes of one.
+//! [`Converter`]: changes the type of elements that lie one behind the other. `cast.rs` says what becomes of one,
+//! `normal.rs` of one of an image.
 #![expect(unsafe_code, reason = "elements of a type known at run time are read and written by address")]
 
 mod cast;
 mod half;
+mod normal;
 mod whole;
 
 use ::half::{bf16, f16};
 use smallvec::SmallVec;
 
 use self::cast::CastTo;
+use self::normal::Normal;
 use super::ahead::blocks;
 use super::wide::wide;
+use crate::HostArray;
+use crate::batch::Change;
 use crate::dtype::Dtype;
 
 /// Elements that go through a buffer at once, from one conversion to the next.
@@ -19,22 +24,36 @@ const HELD: usize = 512;
 /// Converts so many elements.
 type Convert = unsafe fn(*const u8, *mut u8, usize);
 
-/// Conversions, one after the other.
+/// One of the changes.
+enum Step {
+    Convert(Convert),
+    Normalize(Normal),
+}
+
+/// The changes of an array's elements, one after the other.
 pub(super) struct Converter {
     stored: usize,
     out: usize,
-    first: Convert,
-    rest: SmallVec<[Convert; 2]>,
+    steps: SmallVec<[Step; 1]>,
+    /// Where which element of the logical order goes: from that the others' numbers are known.
+    begin: *const u8,
+    first: usize,
 }
 
 impl Converter {
-    /// One that does all of `casts`, if there are any.
-    pub(super) fn new(stored: Dtype, casts: &[Dtype]) -> Option<Self> {
-        let mut from = stored;
-        let mut steps = casts.iter().map(|to| between(std::mem::replace(&mut from, *to), *to));
-        let first = steps.next()?;
-        let rest = steps.collect();
-        Some(Self { stored: stored.size(), out: from.size(), first, rest })
+    /// One that does all of an array's changes, if there are any. Element `first` goes to `begin`.
+    pub(super) fn new(array: &HostArray, first: usize, begin: *const u8) -> Option<Self> {
+        let mut from = array.stored();
+        let step = |change: &Change| match change {
+            Change::Cast(to) => Step::Convert(between(std::mem::replace(&mut from, *to), *to)),
+            Change::Normalize(normalization) => {
+                from = normalization.dtype;
+                Step::Normalize(Normal::new(normalization, array.shape()))
+            }
+        };
+        let steps: SmallVec<[Step; 1]> = array.changes().iter().map(step).collect();
+        let (stored, out) = (array.stored().size(), array.dtype().size());
+        (!steps.is_empty()).then_some(Self { stored, out, steps, begin, first })
     }
 
     /// The size of an element as it is stored.
@@ -60,30 +79,49 @@ impl Converter {
         });
     }
 
-    /// Converts `count` elements.
+    /// Converts `count` elements, which follow each other in the logical order.
     ///
     /// # Safety
     ///
-    /// So many elements of the stored type are readable at `src`, `dst` has room for what becomes of them, and the two
-    /// don't overlap.
+    /// So many elements of the stored type are readable at `src`, `dst` is their place and has room for what becomes of
+    /// them, and the two don't overlap.
     pub(super) unsafe fn run(&self, src: *const u8, dst: *mut u8, count: usize) {
-        let Some((last, between)) = self.rest.split_last() else {
+        let number = self.first + (dst.addr() - self.begin.addr()) / self.out;
+        let Some((last, others)) = self.steps.split_last() else { return };
+        let Some((first, between)) = others.split_first() else {
             // SAFETY: the caller's contract.
-            return unsafe { (self.first)(src, dst, count) };
+            return unsafe { last.run(number, src, dst, count) };
         };
         // Two buffers that take turns, with room for the largest elements.
         let (mut from, mut to) = (&mut [0_u64; HELD], &mut [0_u64; HELD]);
         for start in (0..count).step_by(HELD) {
-            let count = HELD.min(count - start);
+            let (number, count) = (number + start, HELD.min(count - start));
+            let src = src.wrapping_add(start * self.stored);
             // SAFETY: the caller's contract, for some of the elements.
-            unsafe { (self.first)(src.wrapping_add(start * self.stored), from.as_mut_ptr().cast(), count) };
-            for convert in between {
-                // SAFETY: `from` holds what the conversion before has written.
-                unsafe { convert(from.as_ptr().cast(), to.as_mut_ptr().cast(), count) };
+            unsafe { first.run(number, src, from.as_mut_ptr().cast(), count) };
+            for step in between {
+                // SAFETY: `from` holds what the step before has written.
+                unsafe { step.run(number, from.as_ptr().cast(), to.as_mut_ptr().cast(), count) };
                 std::mem::swap(&mut from, &mut to);
             }
             // SAFETY: as above, and `dst` has room for them.
-            unsafe { last(from.as_ptr().cast(), dst.wrapping_add(start * self.out), count) };
+            unsafe { last.run(number, from.as_ptr().cast(), dst.wrapping_add(start * self.out), count) };
+        }
+    }
+}
+
+impl Step {
+    /// Changes `count` elements, the first of which is element `number` of the array.
+    ///
+    /// # Safety
+    ///
+    /// They are readable at `src`, of the type that the step is from, and `dst` has room for as many of that it is to.
+    unsafe fn run(&self, number: usize, src: *const u8, dst: *mut u8, count: usize) {
+        match self {
+            // SAFETY: the caller's contract.
+            Self::Convert(convert) => unsafe { convert(src, dst, count) },
+            // SAFETY: as above.
+            Self::Normalize(normal) => unsafe { normal.run(number, src, dst, count) },
         }
     }
 }

@@ -2,10 +2,13 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 
 use super::copy::copy;
-use crate::call::{Needs, call};
+use crate::call::{Call, Needs, call};
 use crate::code::Code;
 use crate::copy::End;
 use crate::refusal::Refusal;
+
+/// The attribute that says how far rows may lie apart.
+const MOST_PITCH: i32 = 11;
 
 /// One side of a copy of a plane.
 #[repr(C)]
@@ -79,7 +82,7 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(what: *const Copy2, stream: usize) -
             let start = end(side.memory, side.host, side.device)?;
             Ok::<_, Refusal>(Side { start, origin: [side.x, side.y, 0], pitch: side.pitch, rows: 0 })
         };
-        let parts = parts(&side(to)?, &side(from)?, [width, height, 1])?;
+        let parts = parts(call, &side(to)?, &side(from)?, [width, height, 1])?;
         // SAFETY: the driver's contract.
         unsafe { copy(call, stream, &parts) }
     })
@@ -98,7 +101,7 @@ pub unsafe extern "C" fn cuMemcpy3DAsync_v2(what: *const Copy3, stream: usize) -
             let start = end(side.memory, side.host, side.device)?;
             Ok::<_, Refusal>(Side { start, origin: [side.x, side.y, side.z], pitch: side.pitch, rows: side.height })
         };
-        let parts = parts(&side(to)?, &side(from)?, [width, height, depth])?;
+        let parts = parts(call, &side(to)?, &side(from)?, [width, height, depth])?;
         // SAFETY: the driver's contract.
         unsafe { copy(call, stream, &parts) }
     })
@@ -114,8 +117,17 @@ fn end(memory: i32, host: usize, device: u64) -> Result<End, Refusal> {
 }
 
 /// The rows of a box, each a part.
-fn parts(to: &Side, from: &Side, [width, height, depth]: [usize; 3]) -> Result<Vec<(End, End, usize)>, Refusal> {
+fn parts(
+    call: &Call,
+    to: &Side,
+    from: &Side,
+    [width, height, depth]: [usize; 3],
+) -> Result<Vec<(End, End, usize)>, Refusal> {
+    let most_pitch = call.settings.attribute(call.device_of(call.context), MOST_PITCH);
     for side in [to, from] {
+        if usize::try_from(most_pitch).is_ok_and(|most| side.pitch > most) {
+            return Err(Refusal::misuse(Code::INVALID_VALUE, "the pitch is larger than the device takes"));
+        }
         let has_rows = depth <= 1 || side.rows >= height + side.origin[1];
         if (height > 1 && side.pitch < width + side.origin[0]) || !has_rows {
             return Err(Refusal::misuse(Code::INVALID_VALUE, "the box is larger than what it is in"));

@@ -56,9 +56,14 @@ impl<'a> Launch<'a> {
         if self.is_invalid.get() { Outcome::fault(Code::ILLEGAL_ADDRESS.0) } else { outcome }
     }
 
+    /// The bytes of the argument at that place; none if it has none there.
+    pub(crate) fn bytes_at(&self, place: usize) -> &[u8] {
+        self.params.get(place).map_or(&[], Vec::as_slice)
+    }
+
     /// The argument at that place; 0 if it has none there.
     pub(crate) fn at<T: Value>(&self, place: usize) -> T {
-        T::from_bytes(self.params.get(place).map_or(&[], Vec::as_slice))
+        T::from_bytes(self.bytes_at(place))
     }
 
     pub(crate) fn u32_at(&self, place: usize) -> u32 {

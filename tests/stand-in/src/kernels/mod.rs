@@ -1,9 +1,12 @@
-//! Kernels: CPU versions of the GPU code that tests launch, found by the name that the PTX text gives them.
+//! Kernels: CPU versions of the GPU code that the crate and its tests launch, found by the name that the PTX text gives them.
 
 mod basic;
 mod digits;
 mod launch;
+mod link;
 mod memory;
+mod number;
+mod rearrange;
 mod value;
 
 use std::fmt;
@@ -17,7 +20,8 @@ pub(crate) type Kernel = fn(&Launch<'_>) -> Outcome;
 
 /// The CPU version of the kernel of that name.
 pub(crate) fn find(name: &str) -> Option<Kernel> {
-    basic::find(name).or_else(|| digits::find(name))
+    let found = basic::find(name).or_else(|| digits::find(name));
+    found.or_else(|| link::find(name)).or_else(|| rearrange::find(name))
 }
 
 /// A launch as it waits in a stream.

@@ -10,6 +10,7 @@ mod handles;
 mod kernels;
 mod memory;
 mod order;
+mod rearrangements;
 mod reports;
 mod threads;
 mod time;

@@ -1,0 +1,322 @@
+//! [`Plan`]: where each field lies in a batch's block, and which copies bring it there.
+//!
+//! The block is one image of the batch: fields in order, each at a multiple of 256 bytes; behind them scratch memory for
+//! what is rearranged on the device. A part is a stretch of it that is copied from one place: gathered into staging, or
+//! straight from page-locked memory. A group is one or more parts that share an event, and so become ready together.
+//!
+//! `route.rs` decides for each field, with `order.rs` (how its memory is ordered) and `rows.rs` (which copies rows need);
+//! `explain.rs` tells what was decided.
+
+mod explain;
+mod order;
+mod relayout;
+mod route;
+mod rows;
+
+use smallvec::SmallVec;
+
+use explain::Reason;
+pub(crate) use explain::Told;
+pub use explain::{Explanation, FieldExplanation, Route};
+pub use relayout::Relayout;
+pub(crate) use relayout::Terms;
+pub(crate) use route::Rearranged;
+use route::{FieldRoute, Refused};
+pub(crate) use rows::{Rows, operations};
+
+use crate::HostArray;
+use crate::batch::{Dims, HostBatch};
+use crate::error::{Error, Result, Returned};
+use crate::staging::pinned::byte_len;
+
+/// Fields begin at multiples of this many bytes.
+pub(crate) const ALIGN: usize = 256;
+/// Neighbours below this many bytes are copied together.
+const SMALL: usize = 64 << 10;
+/// No group of small neighbours grows beyond this many bytes.
+const PACKED: usize = 256 << 10;
+/// No address space holds more.
+const MOST_BYTES: usize = isize::MAX as usize;
+/// Groups a batch has at most: a lease keeps one bit for each.
+pub(crate) const MOST_GROUPS: usize = 64;
+/// Bytes that are staged where the batch is submitted if they are contiguous: handing over to a thread costs more.
+const INLINE: usize = 64 << 10;
+/// The same for what must be gathered piece by piece.
+const INLINE_GATHERED: usize = 16 << 10;
+/// Parts that are enqueued where the batch is submitted.
+const INLINE_PARTS: usize = 8;
+
+/// How the bytes of a part get into the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Gathered into staging, then copied.
+    Staged,
+    /// Copied straight from page-locked memory.
+    Direct,
+    /// Copied straight from page-locked memory, row by row.
+    Rows,
+}
+
+/// A stretch of the image, copied in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) way: Way,
+    pub(crate) group: usize,
+    /// The fields in it: one if direct or rearranged.
+    pub(crate) fields: std::ops::Range<usize>,
+    /// Bytes of the image, from the first field's first to the last field's last.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Bytes that are copied at once: a chunk of staging, some rows, or all.
+    pub(crate) chunk: usize,
+}
+
+impl Part {
+    pub(crate) const fn bytes(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// Where a field is to lie, and how it gets there.
+#[derive(Debug)]
+pub(crate) struct FieldPlan {
+    /// Where it begins in the image.
+    pub(crate) offset: usize,
+    /// Where what is sent of it begins: elsewhere if it is rearranged on the device.
+    pub(crate) sent_at: usize,
+    /// `None` for a field without bytes.
+    pub(crate) group: Option<usize>,
+    pub(crate) route: FieldRoute,
+}
+
+/// Which copies a batch needs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) fields: SmallVec<[FieldPlan; 4]>,
+    pub(crate) parts: SmallVec<[Part; 2]>,
+    pub(crate) group_count: usize,
+    /// Bytes of the image, scratch memory included.
+    pub(crate) bytes: usize,
+    /// Bytes of the fields, without padding.
+    pub(crate) payload: usize,
+    /// Whether the submitting call may do all of it.
+    pub(crate) is_small: bool,
+}
+
+impl Plan {
+    /// Plans `batch` on a device's terms.
+    pub(crate) fn of(batch: &HostBatch, terms: &Terms) -> Result<Self> {
+        if let Some(field) = batch.duplicate() {
+            return Err(Error::DuplicateField { field: field.to_owned(), batch: Returned::default() });
+        }
+        let mut plan = Self {
+            fields: SmallVec::new(),
+            parts: SmallVec::new(),
+            group_count: 0,
+            bytes: 0,
+            payload: 0,
+            is_small: true,
+        };
+        let mut gathered = false;
+        for (name, array) in batch.fields() {
+            let bytes = byte_len(array.shape(), array.dtype()).map_err(|error| error.of_field(name))?;
+            let route = plan.route(array, bytes, terms).map_err(|refused| refused.of_field(name))?;
+            plan.payload += bytes;
+            gathered |= array.contiguous_bytes().is_none();
+            let (offset, end) = plan.room(bytes).ok_or_else(|| too_large(batch))?;
+            plan.bytes = plan.bytes.max(end);
+            plan.fields.push(FieldPlan { offset, sent_at: offset, group: None, route });
+        }
+        plan.lay_out(batch, terms).ok_or_else(|| too_large(batch))?;
+        let bound = if gathered { INLINE_GATHERED } else { INLINE };
+        let simple =
+            plan.parts.iter().all(|part| part.way != Way::Rows) && plan.fields.iter().all(FieldPlan::is_in_place);
+        plan.is_small = simple && plan.staged_bytes() <= bound && plan.parts.len() <= INLINE_PARTS;
+        Ok(plan)
+    }
+
+    fn route(&self, array: &HostArray, bytes: usize, terms: &Terms) -> Result<FieldRoute, Refused> {
+        if bytes == 0 {
+            return Ok(FieldRoute { way: Way::Staged, reason: Reason::Empty, special: None });
+        }
+        // The last group may be that of many fields, whose event is one of the copy stream.
+        FieldRoute::of(array, terms, self.fields.len() < MOST_GROUPS - 1)
+    }
+
+    /// The next `bytes` of the image: where they begin and end.
+    fn room(&self, bytes: usize) -> Option<(usize, usize)> {
+        let start = self.bytes.next_multiple_of(ALIGN);
+        let end = start.checked_add(bytes).filter(|end| *end <= MOST_BYTES)?;
+        Some((start, if bytes == 0 { self.bytes } else { end }))
+    }
+
+    /// Finds scratch memory for what is rearranged, and cuts all into parts. `None` if no address space holds it.
+    fn lay_out(&mut self, batch: &HostBatch, terms: &Terms) -> Option<()> {
+        for (index, (_, array)) in batch.fields().iter().enumerate() {
+            let FieldPlan { offset, route, .. } = &self.fields[index];
+            let (way, offset, bytes) = (route.way, *offset, array.bytes());
+            if bytes == 0 {
+                continue;
+            }
+            let sent = self.sent(batch, index);
+            let chunk = match way {
+                Way::Staged => terms.chunk_bytes,
+                Way::Direct => sent.bytes(),
+                Way::Rows => Rows::of(sent).chunk_bytes(),
+            };
+            let in_place = self.fields[index].is_in_place();
+            let (start, end) = if in_place { (offset, offset + bytes) } else { self.room(sent.bytes())? };
+            self.bytes = self.bytes.max(end);
+            self.fields[index].sent_at = start;
+            self.place(index, Part { way, group: 0, fields: index..index + 1, start, end, chunk }, in_place);
+        }
+        Some(())
+    }
+
+    fn place(&mut self, field: usize, part: Part, in_place: bool) {
+        let full = self.group_count == MOST_GROUPS;
+        let bytes = part.bytes();
+        if let Some(last) = self.parts.last_mut()
+            && (last.way, part.way) == (Way::Staged, Way::Staged)
+            && in_place
+            && self.fields[last.fields.start].is_in_place()
+            && (full
+                || (last.bytes() < SMALL && bytes < SMALL && part.end - last.start <= PACKED)
+                || (last.fields.len() > 1 && bytes < SMALL && part.end - last.start <= PACKED))
+        {
+            last.end = part.end;
+            last.fields.end = field + 1;
+            self.fields[field].group = Some(last.group);
+            return;
+        }
+        if !full {
+            self.group_count += 1;
+        }
+        let group = self.group_count - 1;
+        self.fields[field].group = Some(group);
+        self.parts.push(Part { group, ..part });
+    }
+
+    /// How a field lies on the device.
+    pub(crate) fn dims(&self, array: &HostArray, field: usize) -> Dims {
+        let special = self.fields[field].route.special.as_ref();
+        match special.and_then(|special| special.strides.as_ref()) {
+            Some(strides) => Dims::strided(array.shape(), strides),
+            None => Dims::c_order(array.shape()),
+        }
+    }
+
+    /// The array that is sent for a field.
+    pub(crate) fn sent<'a>(&'a self, batch: &'a HostBatch, field: usize) -> &'a HostArray {
+        self.fields[field].route.special.as_ref().map_or(&batch.fields()[field].1, |special| &special.sent)
+    }
+
+    /// What the device does with a part once it is there.
+    pub(crate) fn rearranged(&self, part: &Part) -> Option<(&FieldPlan, &Rearranged)> {
+        let field = &self.fields[part.fields.start];
+        Some((field, field.route.special.as_ref()?.rearranged.as_ref()?))
+    }
+
+    /// What there is to tell of a field.
+    pub(crate) fn told(&self, batch: &HostBatch, field: usize, terms: &Terms) -> Told {
+        let plan = &self.fields[field];
+        let sent = self.sent(batch, field);
+        let sent_bytes = if plan.group.is_some() { sent.bytes() } else { 0 };
+        let part = self.parts.iter().find(|part| part.fields.contains(&field));
+        let pieces = match plan.route.way {
+            _ if sent_bytes == 0 => 0,
+            Way::Direct => 1,
+            Way::Rows => Rows::of(sent).pieces,
+            Way::Staged => part.map_or(0, |part| part.bytes().div_ceil(terms.chunk_bytes)),
+        };
+        let (way, reason) = (plan.route.way, plan.route.reason);
+        Told { way, reason, is_rearranged: !plan.is_in_place(), pieces, sent_bytes }
+    }
+
+    /// Bytes that go through staging, padding between packed fields included.
+    pub(crate) fn staged_bytes(&self) -> usize {
+        self.parts.iter().filter(|part| part.way == Way::Staged).map(Part::bytes).sum()
+    }
+}
+
+impl FieldPlan {
+    /// Whether it is sent to where it is to lie.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.route.special.as_ref().is_none_or(|special| special.rearranged.is_none())
+    }
+}
+
+impl Refused {
+    fn of_field(self, field: &str) -> Error {
+        let reason = match self {
+            Self::Forbidden => "its memory is in another order, and Relayout::Forbid keeps the host from changing it",
+            Self::NoKernels => "Relayout::Device asks for a kernel, and the device has none",
+        };
+        Error::Relayout { field: field.to_owned(), reason, batch: Returned::default() }
+    }
+}
+
+/// The error for fields that are too large together.
+fn too_large(batch: &HostBatch) -> Error {
+    Error::BatchTooLarge { bytes: batch.bytes(), limit: MOST_BYTES, batch: Returned::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostArray;
+    use crate::backend::Rearranges;
+
+    fn terms() -> Terms {
+        Terms { device: 1, rearranges: Rearranges::Fast, relayout: Relayout::Auto, chunk_bytes: 4 << 20 }
+    }
+
+    fn offsets(plan: &Plan) -> Vec<usize> {
+        plan.fields.iter().map(|field| field.offset).collect()
+    }
+
+    fn groups(plan: &Plan) -> Vec<Option<usize>> {
+        plan.fields.iter().map(|field| field.group).collect()
+    }
+
+    fn plan(sizes: &[usize]) -> Plan {
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let fields = sizes.iter().zip(names).map(|(bytes, name)| (name, HostArray::from(vec![1_u8; *bytes])));
+        Plan::of(&HostBatch::from_fields(fields), &terms()).unwrap()
+    }
+
+    #[test]
+    fn small_neighbours_share_a_part_and_large_fields_have_their_own() {
+        let plan = plan(&[512, 512, 1 << 20, 8, 8]);
+        assert_eq!(offsets(&plan), [0, 512, 1024, (1 << 20) + 1024, (1 << 20) + 1280]);
+        assert_eq!(groups(&plan), [Some(0), Some(0), Some(1), Some(2), Some(2)]);
+        assert_eq!(plan.parts.len(), 3);
+        assert_eq!(plan.bytes, (1 << 20) + 1288);
+        assert_eq!(plan.payload, (1 << 20) + 1040);
+        assert!(!plan.is_small);
+    }
+
+    #[test]
+    fn empty_fields_need_no_copy() {
+        let plan = plan(&[0, 16, 0]);
+        assert_eq!(groups(&plan), [None, Some(0), None]);
+        assert_eq!((plan.parts.len(), plan.bytes, plan.is_small), (1, 16, true));
+        assert_eq!(self::plan(&[0]).bytes, 0);
+        assert_eq!(self::plan(&[]).group_count, 0);
+    }
+
+    #[test]
+    fn two_hundred_large_fields_make_no_more_than_sixty_four_groups() {
+        let fields = (0..200).map(|index| (index.to_string(), HostArray::zeros::<u8>(vec![SMALL]).unwrap()));
+        let plan = Plan::of(&HostBatch::from_fields(fields), &terms()).unwrap();
+        assert_eq!(plan.group_count, MOST_GROUPS);
+        assert!(plan.fields.iter().all(|field| field.group.is_some_and(|group| group < MOST_GROUPS)));
+        assert_eq!(plan.parts.iter().map(|part| part.fields.len()).sum::<usize>(), 200);
+    }
+
+    #[test]
+    fn two_fields_of_one_name_are_refused() {
+        let batch = HostBatch::new().with("a", 1_u8).with("a", 2_u8);
+        assert!(matches!(Plan::of(&batch, &terms()), Err(Error::DuplicateField { field, .. }) if field == "a"));
+    }
+}

@@ -1,0 +1,35 @@
+//! [`Relayout`]: where arrays are brought into C order. [`Terms`]: what a plan must know of its device.
+
+use crate::backend::Rearranges;
+
+/// Where an array whose memory is not in C order is brought into it, and elements are converted.
+///
+/// For a device: [`DeviceBuilder::relayout`](crate::DeviceBuilder::relayout); for a pipeline:
+/// [`ToDevice::relayout`](crate::ToDevice::relayout). [`Device::explain`](crate::Device::explain) tells what comes of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Relayout {
+    /// Where it is cheaper. What takes a walk against the order of memory, and conversions to larger elements, on a GPU;
+    /// the rest, and everything on other devices, by the staging threads.
+    #[default]
+    Auto,
+    /// On the host, by the staging threads.
+    Host,
+    /// On the device, by its relayout stream, which takes device memory for the array as it was sent as well.
+    Device,
+    /// Nowhere, where memory is dense: it is sent as it lies, and the device array reports its strides. Else as `Auto`.
+    Preserve,
+    /// An error where the host would have to walk against the order of memory.
+    Forbid,
+}
+
+/// What a plan must know of its device and pipeline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// What the device calls itself.
+    pub(crate) device: u64,
+    pub(crate) rearranges: Rearranges,
+    pub(crate) relayout: Relayout,
+    /// Bytes of a chunk of the staging ring.
+    pub(crate) chunk_bytes: usize,
+}

@@ -1,0 +1,229 @@
+//! [`Rows`]: which copies bring an array that is not contiguous from page-locked memory to the device, without staging.
+
+use smallvec::SmallVec;
+
+use crate::HostArray;
+use crate::backend::Pitched;
+use crate::batch::Step;
+
+/// Contiguous pieces of so many bytes or more are worth a copy each where a driver takes many at once: on an H200 they run
+/// at 0.9 of the link, half as large ones at 0.5.
+const WORTH_A_COPY: usize = 32 << 10;
+/// Pitched pieces of so many bytes or more are: each takes 4 to 5 µs beside the time of its bytes.
+const WORTH_A_PITCHED_COPY: usize = 64 << 10;
+/// Rows of so many bytes or more run at three quarters of the link or better.
+const WORTH_A_ROW: usize = 64;
+/// Copies that are enqueued with one event at most. A driver blocks who has about a thousand pending (invariant 9).
+const PITCHED_AT_ONCE: usize = 64;
+/// The same for contiguous ones, of which a driver takes many as one.
+const CONTIGUOUS_AT_ONCE: usize = 256;
+
+/// An array as pieces of rows of contiguous bytes, at even distances within a piece.
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    /// One piece at the first place.
+    first: Pitched,
+    /// From piece to piece: lengths and steps in elements, outermost first.
+    outer: SmallVec<[(usize, Outer<'a>); 4]>,
+    size: usize,
+    pub(crate) pieces: usize,
+}
+
+#[derive(Debug)]
+enum Outer<'a> {
+    Even(isize),
+    Picked(&'a [isize]),
+}
+
+impl Outer<'_> {
+    fn at(&self, index: usize) -> isize {
+        match self {
+            Self::Even(stride) => stride * index.cast_signed(),
+            Self::Picked(table) => table[index],
+        }
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The pieces of an array without conversions.
+    pub(crate) fn of(array: &'a HostArray) -> Self {
+        let size = array.stored().size();
+        let mut axes = joined(array);
+        let inner = axes.last().filter(|(_, step)| matches!(step, Outer::Even(1))).map(|(len, _)| *len);
+        if inner.is_some() {
+            axes.pop();
+        }
+        let width = inner.unwrap_or(1) * size;
+        let (mut rows, mut pitch, mut planes, mut height) = (1, width, 1, 1);
+        if let Some((len, distance)) = even(&mut axes, size).filter(|(_, distance)| *distance >= width) {
+            axes.pop();
+            (rows, pitch, height) = (len, distance, len);
+            let fits = |distance: &usize| distance.is_multiple_of(pitch) && distance / pitch >= rows;
+            if let Some((len, distance)) = even(&mut axes, size).filter(|(_, distance)| fits(distance)) {
+                axes.pop();
+                (planes, height) = (len, distance / pitch);
+            }
+        }
+        let first = Pitched { dst: std::ptr::null_mut(), src: array.as_ptr(), width, rows, pitch, planes, height };
+        let pieces = axes.iter().map(|(len, _)| len).product();
+        Self { first, outer: axes, size, pieces }
+    }
+
+    /// Whether copies of them are faster than staging.
+    pub(crate) const fn pay(&self) -> bool {
+        if self.first.is_contiguous() {
+            self.first.width >= WORTH_A_COPY
+        } else {
+            self.first.width >= WORTH_A_ROW && self.first.bytes() >= WORTH_A_PITCHED_COPY
+        }
+    }
+
+    /// Contiguous bytes of a row.
+    pub(crate) const fn width(&self) -> usize {
+        self.first.width
+    }
+
+    /// Bytes of so many pieces as are enqueued with one event.
+    pub(crate) const fn chunk_bytes(&self) -> usize {
+        let most = if self.first.is_contiguous() { CONTIGUOUS_AT_ONCE } else { PITCHED_AT_ONCE };
+        self.first.bytes().saturating_mul(most)
+    }
+
+    /// The copies of bytes `start..end`, which are those of whole pieces, to `dst` and on.
+    pub(crate) fn copies(&self, start: usize, end: usize, dst: *mut u8) -> Vec<Pitched> {
+        let bytes = self.first.bytes();
+        let copy = |number: usize| Pitched {
+            src: self.first.src.wrapping_offset(self.offset(number) * self.size.cast_signed()),
+            dst: dst.wrapping_add(number * bytes - start),
+            ..self.first
+        };
+        (start / bytes..end / bytes).map(copy).collect()
+    }
+
+    /// Elements from the first piece to another.
+    fn offset(&self, mut number: usize) -> isize {
+        let mut offset = 0;
+        for (len, step) in self.outer.iter().rev() {
+            offset += step.at(number % len);
+            number /= len;
+        }
+        offset
+    }
+}
+
+/// What counts against the bound of pending operations for so many copies: those of contiguous bytes go many in one call.
+pub(crate) fn operations(copies: &[Pitched]) -> usize {
+    const IN_ONE: usize = 16;
+    if copies.iter().all(Pitched::is_contiguous) { copies.len().div_ceil(IN_ONE) } else { copies.len() }
+}
+
+/// The innermost axis left, if it has an even stride forward: its length and stride in bytes.
+fn even(axes: &mut SmallVec<[(usize, Outer<'_>); 4]>, size: usize) -> Option<(usize, usize)> {
+    match axes.last()? {
+        (len, Outer::Even(stride)) => Some((*len, usize::try_from(*stride).ok()?.checked_mul(size)?)),
+        _ => None,
+    }
+}
+
+/// The axes of two indices or more, neighbours joined where one stride walks both.
+fn joined(array: &HostArray) -> SmallVec<[(usize, Outer<'_>); 4]> {
+    let mut joined: SmallVec<[(usize, Outer<'_>); 4]> = SmallVec::new();
+    for (len, step) in array.shape().iter().zip(array.steps()).filter(|(len, _)| **len != 1) {
+        let step = match step {
+            Step::Strided(stride) => Outer::Even(*stride),
+            Step::Indexed(table) => Outer::Picked(table),
+        };
+        if let (Some((length, outer @ Outer::Even(_))), Outer::Even(inner)) = (joined.last_mut(), &step)
+            && let Outer::Even(stride) = *outer
+            && inner.checked_mul(len.cast_signed()) == Some(stride)
+        {
+            *length *= len;
+            *outer = step;
+            continue;
+        }
+        joined.push((*len, step));
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::{Array, s};
+    use proptest::prelude::*;
+
+    /// Does what a device would, in so many goes.
+    fn copied(array: &HostArray) -> Vec<u8> {
+        let rows = Rows::of(array);
+        let mut bytes = vec![0_u8; array.bytes()];
+        let (dst, step) = (bytes.as_mut_ptr(), rows.chunk_bytes());
+        for start in (0..array.bytes()).step_by(step) {
+            let end = array.bytes().min(start + step);
+            let mut next = dst.wrapping_add(start);
+            for copy in rows.copies(start, end, next) {
+                assert_eq!(copy.dst, next, "pieces lie one behind the other");
+                assert!(copy.pitch >= copy.width && copy.height >= copy.rows);
+                next = next.wrapping_add(copy.bytes());
+                for row in 0..copy.rows * copy.planes {
+                    let place = row / copy.rows * copy.height + row % copy.rows;
+                    let (from, to) =
+                        (copy.src.wrapping_add(place * copy.pitch), copy.dst.wrapping_add(row * copy.width));
+                    #[expect(unsafe_code, reason = "copies as a device would")]
+                    // SAFETY: rows of the array, and as many bytes of the vector.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(from, to, copy.width);
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_box_of_a_volume_is_one_copy_and_picked_rows_are_one_each() {
+        let volume = HostArray::from(Array::from_shape_fn((40, 50, 60), |(z, y, x)| (z * 3000 + y * 60 + x) as u32));
+        let part = volume.slice(s![3..20, 7..40, 5..45]).unwrap();
+        let rows = Rows::of(&part);
+        assert_eq!((rows.pieces, rows.first.width, rows.first.rows, rows.first.planes), (1, 160, 33, 17));
+        assert_eq!((rows.first.pitch, rows.first.height), (240, 50));
+        let picked = volume.select_rows([7, 1, 1, 30]).unwrap();
+        let rows = Rows::of(&picked);
+        assert_eq!((rows.pieces, rows.first.width, rows.first.is_contiguous()), (4, 12_000, true));
+        assert!(!rows.pay(), "rows of 12 KB are too short");
+    }
+
+    #[test]
+    fn pitched_copies_count_each_and_contiguous_ones_sixteen_at_a_time() {
+        let one = Pitched {
+            dst: std::ptr::null_mut(),
+            src: std::ptr::null(),
+            width: 8,
+            rows: 1,
+            pitch: 8,
+            planes: 1,
+            height: 1,
+        };
+        assert_eq!(operations(&[one; 33]), 3);
+        assert_eq!(operations(&[Pitched { rows: 2, height: 2, ..one }; 33]), 33);
+    }
+
+    proptest! {
+        #[test]
+        fn copies_of_rows_bring_the_array_in_order(
+            shape in [1_usize..6, 1_usize..7, 1_usize..5, 1_usize..9],
+            order in Just([0_usize, 1, 2, 3]).prop_shuffle(),
+            steps in [prop_oneof![3 => Just(1_isize), 1 => Just(-1), 1 => Just(2)], prop_oneof![3 => Just(1_isize), 1 => Just(-1), 1 => Just(2)]],
+            cut in [0_usize..3, 0_usize..3],
+            picked in proptest::option::of(proptest::collection::vec(0_usize..100, 1..9)),
+        ) {
+            let array = HostArray::from(Array::from_shape_fn(shape, |(a, b, c, d)| (a * 1000 + b * 100 + c * 10 + d) as u16));
+            let [a, b] = [cut[0].min(shape[1] - 1) as isize, cut[1].min(shape[3] - 1) as isize];
+            let view = array.slice(s![..;steps[0], a.., .., b..;steps[1]]).unwrap();
+            let view = view.permuted_axes(order).unwrap();
+            let len = view.shape()[0];
+            let view = picked.map_or(view.clone(), |rows| view.select_rows(rows.iter().map(|row| row % len).collect::<Vec<_>>()).unwrap());
+            let expected: Vec<u8> = view.to_array::<u16>().unwrap().iter().flat_map(|value| value.to_ne_bytes()).collect();
+            prop_assert_eq!(copied(&view), expected);
+        }
+    }
+}
