@@ -24,8 +24,9 @@ pub(super) struct Normal {
     /// Of each channel, or, where channels take turns, of each element until they begin anew.
     mean: Vec<f32>,
     std: Vec<f32>,
-    /// Elements from one index of the channels' axis to the next; 0 where channels take turns.
+    /// Elements from one index of the channels' axis to the next.
     inner: usize,
+    takes_turns: bool,
     size: usize,
     of_one: OfOne,
     of_several: OfSeveral,
@@ -50,8 +51,8 @@ impl Normal {
             let times = LEAST.div_ceil(values.len() * inner);
             once.cycle().take(values.len() * inner * times).collect()
         };
-        let inner = if takes_turns { 0 } else { inner };
-        Self { scale: *scale, mean: each(mean), std: each(std), inner, size: dtype.size(), of_one, of_several }
+        let (mean, std) = (each(mean), each(std));
+        Self { scale: *scale, mean, std, inner, takes_turns, size: dtype.size(), of_one, of_several }
     }
 
     /// Normalizes `count` elements, the first of which is element `number` of the array.
@@ -64,7 +65,7 @@ impl Normal {
         while done < count {
             let (number, left) = (number + done, count - done);
             let (src, dst) = (src.wrapping_add(done), dst.wrapping_add(done * self.size));
-            if self.inner == 0 {
+            if self.takes_turns {
                 let place = number % channels;
                 let end = channels.min(place + left);
                 // SAFETY: the caller's contract, for as many elements as there are means.
