@@ -1,7 +1,13 @@
 //! What a batch costs on the host backend above a bare `memcpy` of the same bytes, and what the single steps cost.
 //!
 //! Criterion reports the times; the ratio and the difference are printed from interleaved runs of both, medians of 15.
+//! `engine` and `gather` are tables of large batches: name one to have it alone (`cargo bench --bench overhead -- engine`).
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs, reason = "a benchmark prints what it measures")]
+
+#[path = "overhead/engine.rs"]
+mod engine;
+#[path = "overhead/gather.rs"]
+mod gather;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,15 +15,21 @@ use std::time::{Duration, Instant};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use futures::task::noop_waker;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use inflight::{BatchStreamExt, ComputeStream, Device, HostStream, LinkModel};
+use inflight::{BatchStreamExt, ComputeStream, Device, HostArray, HostStream, LinkModel};
 use ndarray::ArcArray1;
 
 const DEPTH: usize = 8;
 
+/// Whether a table was asked for: by name, or by none.
+fn is_asked(name: &str) -> bool {
+    let mut named = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    named.peek().is_none() || named.any(|argument| name.contains(&argument))
+}
+
 /// A pipeline over one shared array, so that the source costs next to nothing; the time of a batch.
-async fn pipeline(device: &Device, array: &ArcArray1<u8>, batches: usize) -> Duration {
+async fn pipeline(device: &Device, array: &HostArray, batches: usize, depth: usize) -> Duration {
     let source = stream::iter(0..batches).map(|_| ("x", array.clone()));
-    let mut transfers = source.to_device(device).buffered(DEPTH);
+    let mut transfers = source.to_device(device).buffered(depth);
     let start = Instant::now();
     while let Some(batch) = transfers.try_next().await.unwrap() {
         black_box(&batch);
@@ -47,12 +59,13 @@ fn compare(name: &str, device: &Device, runtime: &tokio::runtime::Runtime) {
     println!("{:>9} {:>12} {:>12} {:>8} {:>12}", "bytes", "memcpy", "batch", "ratio", "above");
     for bytes in [4 << 10, 64 << 10, 1 << 20] {
         let array = ArcArray1::from_elem(bytes, 7_u8);
+        let host = HostArray::from(array.clone());
         let mut buffers = vec![vec![0_u8; bytes]; DEPTH];
         let batches = (64 << 20) / bytes;
         let (mut bare, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..15 {
             bare.push(memcpy(&array, &mut buffers, batches));
-            ours.push(runtime.block_on(pipeline(device, &array, batches)));
+            ours.push(runtime.block_on(pipeline(device, &host, batches, DEPTH)));
         }
         let (bare, ours) = (median(bare), median(ours));
         let ratio = ours.as_secs_f64() / bare.as_secs_f64();
@@ -62,17 +75,26 @@ fn compare(name: &str, device: &Device, runtime: &tokio::runtime::Runtime) {
 
 fn overhead(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    if is_asked("engine") {
+        engine::table(&runtime);
+    }
+    if is_asked("gather") {
+        gather::table(&runtime);
+    }
+    if !is_asked("batch") {
+        return;
+    }
     compare("host backend", &Device::host().unwrap(), &runtime);
     let link = LinkModel { bytes_per_second: f64::INFINITY, latency: Duration::ZERO };
     let threaded = Device::builder().host().link_model(link).build().unwrap();
     compare("host backend, every copy handed to its thread", &threaded, &runtime);
 
     let device = Device::host().unwrap();
-    let array = ArcArray1::from_elem(4096, 7_u8);
+    let array = HostArray::from(vec![7_u8; 4096]);
     criterion.bench_function("batch of 4 KiB, buffered(8)", |bencher| {
         bencher.iter_custom(|count| {
             let count = usize::try_from(count).unwrap();
-            runtime.block_on(pipeline(&device, &array, count)) * u32::try_from(count).unwrap()
+            runtime.block_on(pipeline(&device, &array, count, DEPTH)) * u32::try_from(count).unwrap()
         });
     });
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
-
 use crate::dtype::Dtype;
 
 /// A conversion of elements.
@@ -77,18 +75,5 @@ impl Change {
             }
             other => other,
         }
-    }
-}
-
-impl Normalization {
-    /// The 256 values of a channel, as bits of the result's type.
-    pub(crate) fn table(&self, channel: usize) -> [u32; 256] {
-        let (mean, std) = (self.mean[channel], self.std[channel]);
-        let bits = |value: f32| match self.dtype {
-            Dtype::F16 => u32::from(f16::from_f32(value).to_bits()),
-            Dtype::Bf16 => u32::from(bf16::from_f32(value).to_bits()),
-            _ => value.to_bits(),
-        };
-        std::array::from_fn(|byte| bits((byte as f32 * self.scale - mean) / std))
     }
 }

@@ -198,9 +198,13 @@ impl HostArray {
 
     /// The elements as another type, converted when the array is staged.
     ///
-    /// As Rust's `as` does it: integers wrap, floats saturate in integers and NaN becomes 0. To `f16` and `bf16` it rounds
-    /// to nearest even, once, and NaN stays NaN; integers go by way of `f64`. To `bool`, whatever is not 0 is true. Casts of
-    /// casts are done one after the other.
+    /// As NumPy's `astype` does it: integers wrap, and floats are cut towards zero to integers. To floats it rounds to
+    /// nearest, of two the even one, and once, whatever the types; NaN stays NaN. (`ml_dtypes` rounds to `bf16` by way of
+    /// `f32`: there the last bit of an `f64` or of a large integer can differ.) To `bool`, whatever is not 0 is true, NaN
+    /// too. Casts of casts are done one after the other.
+    ///
+    /// Floats that are out of an integer's range saturate, and NaN becomes 0. NumPy has no result of its own there: it
+    /// differs between machines and between one element and many, and at best comes with a warning.
     pub fn cast<T: Element>(&self) -> Self {
         self.cast_to(T::DTYPE)
     }
