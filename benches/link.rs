@@ -4,18 +4,58 @@
 
 #[path = "link/both.rs"]
 mod both;
+#[path = "link/cast.rs"]
+mod cast;
+#[path = "link/check.rs"]
+mod check;
+#[path = "link/compute.rs"]
+mod compute;
+#[path = "link/contiguous.rs"]
+mod contiguous;
+#[path = "link/crops.rs"]
+mod crops;
+#[path = "link/cubes.rs"]
+mod cubes;
 #[path = "link/early.rs"]
 mod early;
+#[path = "link/fields.rs"]
+mod fields;
+#[path = "link/job.rs"]
+mod job;
 #[path = "link/lateness.rs"]
 mod lateness;
+#[path = "link/layout.rs"]
+mod layout;
+#[path = "link/limit.rs"]
+mod limit;
+#[path = "link/mapped.rs"]
+mod mapped;
 #[path = "link/pinned.rs"]
 mod pinned;
+#[path = "link/pool.rs"]
+mod pool;
 #[path = "link/raw.rs"]
 mod raw;
+#[path = "link/reach.rs"]
+mod reach;
+#[path = "link/registered.rs"]
+mod registered;
+#[path = "link/reversed.rs"]
+mod reversed;
 #[path = "link/rig.rs"]
 mod rig;
+#[path = "link/row.rs"]
+mod row;
+#[path = "link/rows.rs"]
+mod rows;
 #[path = "link/seed.rs"]
 mod seed;
+#[path = "link/small.rs"]
+mod small;
+#[path = "link/steps.rs"]
+mod steps;
+#[path = "link/transposed.rs"]
+mod transposed;
 
 use std::process::ExitCode;
 
@@ -24,18 +64,30 @@ use rig::{Outcome, Rig};
 const HELP: &str = "Measures transfers against their limit in the same run.
 
   --device auto|host|cuda:N  where to send [auto]
-  --job NAME                 pinned, lateness, seed, both or early; may be given again [all]
+  --job NAME                 one of those below; may be given again [all]
   --json                     a line of JSON for each row, and no table
   --help                     prints this";
 
 type Job = fn(&mut Rig) -> Outcome<()>;
 
 /// The jobs, in the order in which they run.
-const JOBS: [(&str, Job); 5] = [
+const JOBS: [(&str, Job); 17] = [
     ("pinned", pinned::run),
     ("lateness", lateness::run),
     ("both", both::run),
     ("early", early::run),
+    ("contiguous", contiguous::run),
+    ("rows", rows::run),
+    ("registered", registered::run),
+    ("mapped", mapped::run),
+    ("crops", crops::run),
+    ("cast", cast::run),
+    ("reversed", reversed::run),
+    ("transposed", transposed::run),
+    ("layout", layout::run),
+    ("small", small::run),
+    ("fields", fields::run),
+    ("steps", steps::run),
     ("seed", seed::run),
 ];
 
@@ -53,7 +105,7 @@ fn main() -> ExitCode {
                 other => return refuse(&format!("--job is one of {names:?}, not {other:?}")),
             },
             ("--help", _) => {
-                println!("{HELP}");
+                println!("{HELP}\n\njobs: {}", JOBS.map(|(name, _)| name).join(", "));
                 return ExitCode::SUCCESS;
             }
             (other, _) => return refuse(&format!("there is no option \"{other}\"")),

@@ -1,6 +1,7 @@
 //! [`Error`]: everything that can go wrong, in one enum, and the batch that comes back where nothing was sent.
 
 use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -251,6 +252,13 @@ pub enum Error {
         /// The batch, if no copy of it was enqueued.
         batch: Returned,
     },
+    /// A file that can't be opened or mapped.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        error: Arc<std::io::Error>,
+    },
     /// The source of batches raised an error.
     Source(Arc<dyn std::error::Error + Send + Sync>),
 }
@@ -309,6 +317,11 @@ impl Error {
     /// The error for an array that no memory holds.
     pub(crate) fn shape_overflow(shape: &[usize], dtype: Dtype) -> Self {
         Self::ShapeOverflow { field: None, shape: shape.to_vec(), dtype, batch: Returned::default() }
+    }
+
+    /// The error for a file.
+    pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), error: Arc::new(error) }
     }
 
     /// The same error, telling which field of a batch it is about.
@@ -442,6 +455,7 @@ impl std::fmt::Display for Error {
                 write!(f, "{device} was opened before a fork and can't be used in the child: open one there")
             }
             Self::Panicked { what, message, .. } => write!(f, "{what} panicked: {message}"),
+            Self::File { path, error } => write!(f, "the file {} can't be used: {error}", path.display()),
             Self::Source(error) => write!(f, "the source failed: {error}"),
         }
     }
@@ -450,6 +464,7 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::File { error, .. } => Some(error.as_ref()),
             Self::Source(error) => Some(error.as_ref()),
             _ => None,
         }

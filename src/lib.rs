@@ -98,7 +98,7 @@ pub use lease::{
 };
 #[cfg(feature = "cuda")]
 pub use lease::{CudaFieldView, CudaFieldViewMut};
-pub use memory::Registered;
+pub use memory::{MappedFile, Registered};
 pub use plan::{Explanation, FieldExplanation, Relayout, Route};
 pub use readback::{BatchReadback, Readback};
 pub use staging::PinnedArray;

@@ -88,13 +88,10 @@ impl Transfer {
         } else {
             Some(grant)
         };
-        match if inline { device.engine.try_inline(&core, &batch, &plan) } else { None } {
-            Some(Ok(())) => {}
-            Some(Err(error)) => core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) }),
-            None => {
-                let (core, grant, active) = (core.clone(), Mutex::new(grant), Active::new(device));
-                device.engine.push(StagedBatch { core, batch, plan, grant, active });
-            }
+        let left = if inline { device.engine.try_inline(&core, batch, plan).err() } else { Some((batch, plan)) };
+        if let Some((batch, plan)) = left {
+            let (core, grant, active) = (core.clone(), Mutex::new(grant), Active::new(device));
+            device.engine.push(StagedBatch { core, batch, plan, grant, active });
         }
         Self::flying(core)
     }
@@ -143,6 +140,7 @@ impl State {
                 if flying.key.is_registered() {
                     flying.core.waiters.forget(&mut flying.key);
                 }
+                device.engine.together.flush(device);
                 device.reactor.help(device);
                 ask(&flying.core)
             })

@@ -6,8 +6,8 @@ use inflight::sim::{Counters, FaultPoint, Pending, PendingStream, Simulator};
 use inflight::{
     BatchReadback, BufferedBy, ComputeStream, Cursor, Depth, Device, DeviceArray, DeviceBatch, DeviceBuilder,
     DeviceKind, Dtype, Early, Error, Failure, Fields, FieldsMut, HostArray, HostBatch, HostGuard, HostSlice,
-    HostStream, HostTask, HostView, Lease, LinkModel, Overlap, PinnedArray, PipelineStats, ReadBack, Readback, Ready,
-    Registered, Returned, Stats, ToDevice, Transfer, UntilError, View, ViewMut,
+    HostStream, HostTask, HostView, Lease, LinkModel, MappedFile, Overlap, PinnedArray, PipelineStats, ReadBack,
+    Readback, Ready, Registered, Returned, Stats, ToDevice, Transfer, UntilError, View, ViewMut,
 };
 use ndarray::{Ix2, IxDyn};
 
@@ -27,16 +27,16 @@ type Source = futures::stream::Empty<HostBatch>;
 
 #[test]
 fn handles_are_shared_between_threads() {
-    each!(send: Device, DeviceBatch, DeviceArray, HostArray, HostBatch, Registered, HostStream, ComputeStream, HostSlice<f32>,
+    each!(send: Device, DeviceBatch, DeviceArray, HostArray, HostBatch, Registered, MappedFile, HostStream, ComputeStream, HostSlice<f32>,
         Depth, Failure, Error, Returned, Stats, PipelineStats, Simulator, Dtype, Cursor, DeviceKind, LinkModel,
         Lease<HostStream>, Lease<ComputeStream>, PinnedArray<f32, Ix2>, PinnedArray<bool, IxDyn>, Fields, FieldsMut,
         DeviceBuilder<'static>, Overlap<'static>, Counters, FaultPoint, Pending, PendingStream);
-    each!(sync: Device, DeviceBatch, DeviceArray, HostArray, HostBatch, Registered, HostStream, ComputeStream, HostSlice<f32>,
+    each!(sync: Device, DeviceBatch, DeviceArray, HostArray, HostBatch, Registered, MappedFile, HostStream, ComputeStream, HostSlice<f32>,
         Depth, Failure, Error, Returned, Stats, PipelineStats, Simulator, Dtype, Cursor, DeviceKind, LinkModel,
         Lease<HostStream>, Lease<ComputeStream>, PinnedArray<f32, Ix2>, PinnedArray<bool, IxDyn>, Fields, FieldsMut,
         DeviceBuilder<'static>, Overlap<'static>, Counters, FaultPoint, Pending, PendingStream);
     each!(forever: Lease<HostStream>, DeviceBatch, DeviceArray, Ready, Error);
-    each!(clone: Device, DeviceBatch, DeviceArray, HostArray, HostBatch, Registered, HostStream, ComputeStream, Error,
+    each!(clone: Device, DeviceBatch, DeviceArray, HostArray, HostBatch, Registered, MappedFile, HostStream, ComputeStream, Error,
         Depth, Failure, Simulator);
     each!(copy: View<'static, f32>, Dtype, Cursor, DeviceKind, LinkModel);
 }

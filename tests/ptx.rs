@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// Kernels, and the folder of the Rust code that launches them.
-const KERNELS: [(&str, &str); 4] = [
+const KERNELS: [(&str, &str); 5] = [
+    ("benches/kernels/link", "benches/link"),
     ("examples/digits/perceptron", "examples/digits"),
     ("examples/work/rows", "examples/work"),
     ("src/backend/cuda/kernels/rearrange", "src/backend/cuda/kernels"),

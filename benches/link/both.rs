@@ -35,7 +35,7 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
         seconds: median(ours),
         limit_seconds: median(limit),
         sha256: &sha256(back.as_slice().ok_or("not contiguous")?),
-        note: String::new(),
+        ..Row::default()
     });
     Ok(())
 }

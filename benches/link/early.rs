@@ -36,6 +36,7 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
             limit_seconds: median(own.clone()),
             sha256: &arrived,
             note: format!("begins after {:.3} × raw's own time", median(begun) / median(own)),
+            ..Row::default()
         });
     }
     Ok(())

@@ -42,6 +42,21 @@ impl Raw {
         Ok(raw)
     }
 
+    /// Bytes of a copy.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where a slot's copies go.
+    pub(crate) fn device(&self, slot: usize) -> sys::CUdeviceptr {
+        self.device[slot]
+    }
+
+    /// The stream of copies to the device.
+    pub(crate) const fn stream(&self) -> &Arc<CudaStream> {
+        &self.streams[0]
+    }
+
     fn upload(&self, slot: usize) -> Outcome<()> {
         // SAFETY: the page-locked memory has so many bytes, and nobody writes to it.
         let from = unsafe { std::slice::from_raw_parts(self.host[slot], self.bytes) };
@@ -64,6 +79,11 @@ impl Raw {
     /// Copies to the device, each followed by a record, with a slot's event asked until it has fired before the slot is used
     /// again. Seconds in all.
     pub(crate) fn uploads(&self, count: usize) -> Outcome<f64> {
+        self.rounds(count, |_, slot| self.upload(slot))
+    }
+
+    /// The same with something else than one copy: `enqueue` gets the number and the slot of each.
+    pub(crate) fn rounds(&self, count: usize, enqueue: impl Fn(usize, usize) -> Outcome<()>) -> Outcome<f64> {
         let depth = self.host.len();
         Ok(timed(|| {
             for number in 0..count {
@@ -71,7 +91,7 @@ impl Raw {
                 if number >= depth {
                     self.spin(slot);
                 }
-                self.upload(slot)?;
+                enqueue(number, slot)?;
                 self.record(slot, 0)?;
             }
             (0..depth.min(count)).for_each(|slot| self.spin(slot));

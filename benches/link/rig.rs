@@ -1,5 +1,6 @@
-//! What the jobs stand on: a device, the raw loop beside it, and the rows that they print.
+//! What the jobs stand on: a device, the link and the arrays beside it. The rows that they print are in `row.rs`.
 
+use std::cell::OnceCell;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,6 +9,10 @@ use inflight::cudarc::driver::CudaContext;
 use inflight::{ComputeStream, Device, DeviceBuilder, DeviceKind, HostArray};
 use sha2::{Digest, Sha256};
 use tokio::runtime::Runtime;
+
+use super::limit::Link;
+use super::pool::Pool;
+pub(crate) use super::row::Row;
 
 /// What a job answers.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -19,19 +24,12 @@ pub(crate) struct Rig {
     pub(crate) context: Option<Arc<CudaContext>>,
     pub(crate) runtime: Runtime,
     /// The device's memory or link is a model.
-    modelled: bool,
-    json: bool,
-}
-
-/// One measurement, and its limit in the same run.
-pub(crate) struct Row<'a> {
-    pub(crate) job: String,
-    pub(crate) bytes: usize,
-    pub(crate) seconds: f64,
-    pub(crate) limit_seconds: f64,
-    pub(crate) sha256: &'a str,
-    /// What else is worth a word.
-    pub(crate) note: String,
+    pub(super) modelled: bool,
+    pub(super) json: bool,
+    link: OnceCell<Link>,
+    bytes: OnceCell<Pool<u8>>,
+    singles: OnceCell<Pool<f32>>,
+    doubles: OnceCell<Pool<f64>>,
 }
 
 impl Rig {
@@ -51,8 +49,9 @@ impl Rig {
         };
         let modelled = hardware.as_ref().is_some_and(|hardware| hardware.model.to_lowercase().contains("stand-in"));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let mut rig = Self { device: first, context, runtime, modelled, json };
-        rig.device = rig.builder().memory_bytes(1 << 30).build()?;
+        let (link, bytes, singles, doubles) = (OnceCell::new(), OnceCell::new(), OnceCell::new(), OnceCell::new());
+        let mut rig = Self { device: first, context, runtime, modelled, json, link, bytes, singles, doubles };
+        rig.device = rig.device_with(1 << 30)?;
         if !json {
             let hardware = hardware.map(|hardware| format!("{hardware:?}")).unwrap_or_default();
             let what = match (modelled, rig.is_host()) {
@@ -73,17 +72,59 @@ impl Rig {
         }
     }
 
+    /// A further device of the same kind that may use so many bytes, with read-backs of 1 GiB.
+    pub(crate) fn device_with(&self, bytes: usize) -> Outcome<Device> {
+        Ok(self.builder().memory_bytes(bytes).readback_bytes((1 << 30) + (1 << 20)).build()?)
+    }
+
     pub(crate) fn is_host(&self) -> bool {
         self.device.kind() == DeviceKind::Host
     }
 
+    /// Whether there is a GPU, and no model of one.
+    pub(crate) fn is_gpu(&self) -> bool {
+        self.context.is_some() && !self.modelled
+    }
+
     /// A share of what a GPU does, where memory is copied by a processor or a model.
     pub(crate) fn fewer(&self, count: usize) -> usize {
-        if self.is_host() || self.modelled { (count / 20).max(10) } else { count }
+        if self.is_gpu() { count } else { (count / 20).max(10) }
+    }
+
+    /// One size for a GPU, another where memory is copied by a processor or a model.
+    pub(crate) fn size<T>(&self, on_gpu: T, elsewhere: T) -> T {
+        if self.is_gpu() { on_gpu } else { elsewhere }
     }
 
     pub(crate) fn compute_stream(&self) -> Outcome<ComputeStream> {
         Ok(self.device.compute_stream()?)
+    }
+
+    /// How long the link alone takes for so many bytes now, in seconds.
+    pub(crate) fn link(&self, bytes: usize) -> Outcome<f64> {
+        let link = match self.link.get() {
+            Some(link) => link,
+            None => {
+                let link = Link::new(self)?;
+                self.link.get_or_init(|| link)
+            }
+        };
+        link.seconds(bytes)
+    }
+
+    /// Pageable bytes, 2.47 GB on a GPU: 16 384 images of 3 × 224 × 224.
+    pub(crate) fn bytes(&self) -> &Pool<u8> {
+        self.bytes.get_or_init(|| Pool::new(self.size(16_384, 512) * 3 * 224 * 224))
+    }
+
+    /// 512 MiB on a GPU: a volume of 512³.
+    pub(crate) fn singles(&self) -> &Pool<f32> {
+        self.singles.get_or_init(|| Pool::new(self.size(1 << 27, 1 << 23)))
+    }
+
+    /// 1 GiB on a GPU.
+    pub(crate) fn doubles(&self) -> &Pool<f64> {
+        self.doubles.get_or_init(|| Pool::new(self.size(1 << 27, 1 << 21)))
     }
 
     /// Page-locked arrays whose bytes tell which one they are.
@@ -104,24 +145,9 @@ impl Rig {
         }
     }
 
-    pub(crate) fn row(&self, row: &Row<'_>) {
-        let Row { job, bytes, seconds, limit_seconds, sha256, note } = row;
-        if self.json {
-            println!(
-                "{{\"job\": \"{job}\", \"bytes\": {bytes}, \"seconds\": {seconds:e}, \"limit_seconds\": \
-                 {limit_seconds:e}, \"device\": \"{}\", \"modelled\": {}, \"sha256\": \"{sha256}\"}}",
-                self.device.name(),
-                self.modelled
-            );
-            return;
-        }
-        let rate = |seconds: f64| *bytes as f64 / seconds / 1e9;
-        println!(
-            "{job:44} {:9.3} GB/s, limit {:9.3}: {:.3} of it  {note}",
-            rate(*seconds),
-            rate(*limit_seconds),
-            limit_seconds / seconds
-        );
+    /// Says that a job was left out.
+    pub(crate) fn left_out(&self, job: &str, why: &str) {
+        eprintln!("!!! NOT MEASURED: {job}: {why}");
     }
 }
 
@@ -139,12 +165,24 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Processor time of the whole process so far, in seconds.
-#[expect(unsafe_code, reason = "asks the system")]
 pub(crate) fn processor_time() -> f64 {
+    used_by(libc::RUSAGE_SELF)
+}
+
+/// Processor time of this thread so far, in seconds, where the system tells.
+pub(crate) fn processor_time_of_thread() -> f64 {
+    #[cfg(target_os = "linux")]
+    return used_by(libc::RUSAGE_THREAD);
+    #[cfg(not(target_os = "linux"))]
+    0.0
+}
+
+#[expect(unsafe_code, reason = "asks the system")]
+fn used_by(who: libc::c_int) -> f64 {
     // SAFETY: all bits zero are a value of this struct of numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the struct is written.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    unsafe { libc::getrusage(who, &raw mut usage) };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }

@@ -67,7 +67,7 @@ fn measure(rig: &Rig, device: &Device, array: &HostArray, job: &str, limits: (f6
             seconds: median(seconds),
             limit_seconds,
             sha256: &arrived,
-            note: String::new(),
+            ..Row::default()
         });
     }
     Ok(())

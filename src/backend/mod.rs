@@ -15,12 +15,14 @@ pub(crate) mod host;
 pub(crate) mod os;
 pub(crate) mod queue;
 pub(crate) mod sim;
+mod span;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use copies::{Copy, Direction, MOST_AXES, MOST_CHANNELS, Pitched, Rearrangement, Rearranges};
 pub(crate) use event::{Event, HostEvent};
 pub(crate) use queue::HostQueue;
+pub(crate) use span::Span;
 
 /// Which memory a block lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -264,12 +266,12 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     unsafe fn free(&self, space: Space, memory: Memory) -> Result<(), Fault>;
 
     /// Makes memory of the user's known, so that copies from it need no staging. May be slow. Host memory needs nothing.
-    fn register(&self, _span: (*const u8, usize)) -> Result<(), Fault> {
+    fn register(&self, _span: Span) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Undoes `register`. No copy from it is pending.
-    fn unregister(&self, _span: (*const u8, usize)) -> Result<(), Fault> {
+    /// Undoes `register` of the same span. No copy from it is pending.
+    fn unregister(&self, _span: Span) -> Result<(), Fault> {
         Ok(())
     }
 

@@ -53,6 +53,36 @@ pub(crate) fn thread_cpu_time() -> Option<Duration> {
     None
 }
 
+/// Bytes of a page of memory.
+pub(crate) fn page_size() -> usize {
+    #[cfg(all(unix, not(miri)))]
+    // SAFETY: asks for a number; no memory is passed.
+    let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    #[cfg(any(not(unix), miri))]
+    let answer = 4096;
+    usize::try_from(answer).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}
+
+/// Whether all bytes from an address on can be written to; `None` where the system does not tell.
+#[cfg(feature = "cuda")]
+pub(crate) fn is_writable(start: usize, bytes: usize) -> Option<bool> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    Some(all_writable(&maps, start, start.checked_add(bytes)?))
+}
+
+/// Whether the lines of `/proc/self/maps` (`from-to rights ..`) let one write from `start` to `end`.
+#[cfg(feature = "cuda")]
+fn all_writable(maps: &str, start: usize, end: usize) -> bool {
+    let address = |text: &str| usize::from_str_radix(text, 16).ok();
+    let line = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        Some((address(from)?, address(to)?, rest.as_bytes().get(1) == Some(&b'w')))
+    };
+    let locked = maps.lines().filter_map(line).any(|(from, to, writable)| from < end && start < to && !writable);
+    !locked
+}
+
 /// Bytes of memory that can be had without ending anybody, of the machine and of this process's control group; `None` where
 /// the system does not tell.
 #[cfg(feature = "cuda")]
@@ -78,6 +108,23 @@ fn row(text: &str, name: &str) -> Option<usize> {
 #[cfg(all(test, feature = "cuda"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_can_not_be_written_to_is_found() {
+        let maps = "1000-3000 rw-p 0 00:00 0 \n3000-4000 r--p 0 08:01 7 /lib/x\n4000-5000 rw-s 0 08:01 9 /data\n";
+        for (start, end, writable) in
+            [(0x1000, 0x3000, true), (0x1000, 0x3001, false), (0x3fff, 0x4001, false), (0x4000, 0x5000, true)]
+        {
+            assert_eq!(all_writable(maps, start, end), writable, "{start:#x} to {end:#x}");
+        }
+        #[cfg(all(target_os = "linux", not(miri)))]
+        {
+            static TEXT: &str = "read-only";
+            let vector = vec![1_u8; 10_000];
+            assert_eq!(is_writable(vector.as_ptr().addr(), vector.len()), Some(true));
+            assert_eq!(is_writable(TEXT.as_ptr().addr(), TEXT.len()), Some(false));
+        }
+    }
 
     #[test]
     fn the_rows_of_the_system_are_read() {

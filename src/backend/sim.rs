@@ -7,11 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::queue::{Driver, Inner, Op, Queued};
 use super::{
     Answer, Backend, Copy, Direction, Event, Fault, HostEvent, HostQueue, Memory, Pitched, Rearrangement, Severity,
-    Space, StreamHandle, Streams, host,
+    Space, Span, StreamHandle, Streams, host,
 };
 use crate::batch::Name;
 use crate::sim::{Counters, FaultPoint, Pending, PendingStream};
 
+/// The code for memory that is known already, or a part of it.
+const ALREADY_KNOWN: i32 = 712;
+/// The code for memory that is not known.
+const NOT_KNOWN: i32 = 713;
 /// What released memory is filled with.
 const POISON: u8 = 0xDD;
 
@@ -32,6 +36,8 @@ struct State {
     computes: usize,
     faults: Vec<(FaultPoint, usize, i32)>,
     poison: bool,
+    /// Memory of the user's that was made known.
+    registered: Vec<Span>,
     /// The code of a fatal fault: every later call answers it.
     lost: i32,
     counters: Counters,
@@ -90,6 +96,12 @@ impl SimBackend {
         let mut counters = self.state().counters;
         counters.live_events = self.events.load(Ordering::Acquire);
         counters
+    }
+
+    /// How many stretches of the user's memory are known.
+    #[cfg(all(test, any(inflight_loom, inflight_shuttle)))]
+    pub(crate) fn known(&self) -> usize {
+        self.state().registered.len()
     }
 
     /// A call at that point: the code that it is to answer, if it is to fail.
@@ -234,6 +246,22 @@ impl Backend for SimBackend {
         drop(state);
         // SAFETY: the contract of this method.
         unsafe { host::free(&memory) }
+    }
+
+    fn register(&self, span: Span) -> Result<(), Fault> {
+        let registered = &mut self.state().registered;
+        if registered.iter().any(|known| known.overlaps(span)) {
+            return Err(Fault::new(ALREADY_KNOWN, "register"));
+        }
+        registered.push(span);
+        Ok(())
+    }
+
+    fn unregister(&self, span: Span) -> Result<(), Fault> {
+        let registered = &mut self.state().registered;
+        let place = registered.iter().position(|known| *known == span);
+        registered.swap_remove(place.ok_or(Fault::new(NOT_KNOWN, "unregister"))?);
+        Ok(())
     }
 
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[Name]) -> Result<(), Fault> {

@@ -29,7 +29,7 @@ pub(crate) enum Step {
 /// reads, whatever becomes of the future; borrowed memory can't promise that. Share an `ArcArray` instead, or register it.
 ///
 /// Cheap to clone, and views ([`select_rows`](Self::select_rows), [`slice`](Self::slice),
-/// [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
+/// [`crops`](Self::crops), [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
 /// becomes C-contiguous in logical order.
 #[derive(Clone)]
 pub struct HostArray {
@@ -47,6 +47,11 @@ impl HostArray {
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
         Self { bytes, stored, shape: shape.into(), steps, changes: SmallVec::new() }
+    }
+
+    /// A C-contiguous array over `bytes`. The shape's bytes fit an address space.
+    pub(crate) fn dense(bytes: HostBytes, stored: Dtype, shape: &[usize]) -> Self {
+        Self::over(bytes, stored, shape, &standard_strides(shape))
     }
 
     /// What keeps its memory.
@@ -136,7 +141,7 @@ impl HostArray {
         let expected = byte_len(dim.slice(), T::DTYPE)?;
         let bytes = HostBytes::owned(owner);
         bytes.expect_len(expected)?;
-        Ok(Self::over(bytes, T::DTYPE, dim.slice(), &standard_strides(dim.slice())))
+        Ok(Self::dense(bytes, T::DTYPE, dim.slice()))
     }
 
     /// An array over bytes that `owner` gives, in this machine's byte order; they need not be aligned.
@@ -154,20 +159,20 @@ impl HostArray {
     ) -> Result<Self> {
         let dim = shape.into_dimension();
         let expected = byte_len(dim.slice(), dtype)?;
-        let (bytes, bad) = HostBytes::inspected(owner, |bytes| {
-            let odd = |byte: &u8| *byte > 1;
-            if dtype == Dtype::Bool { bytes.iter().position(odd).map(|place| (place, bytes[place])) } else { None }
-        });
+        let (bytes, checked) = HostBytes::inspected(owner, |bytes| check_bools(dtype, bytes));
         bytes.expect_len(expected)?;
-        if let Some((index, byte)) = bad {
-            return Err(Error::InvalidBool { index, byte });
-        }
-        Ok(Self::over(bytes, dtype, dim.slice(), &standard_strides(dim.slice())))
+        checked?;
+        Ok(Self::dense(bytes, dtype, dim.slice()))
     }
 
     /// The device whose copies need no staging of this memory.
     pub(crate) const fn page_locked(&self) -> Option<u64> {
         self.bytes.page_locked()
+    }
+
+    /// Whether its memory is a file's, mapped shared and read-only.
+    pub(crate) const fn is_of_file(&self) -> bool {
+        self.bytes.is_of_file()
     }
 
     /// The same array in memory that a device knows, kept by `guard` as well.
@@ -238,6 +243,12 @@ impl HostArray {
     pub(crate) fn changes(&self) -> &[Change] {
         &self.changes
     }
+}
+
+/// Refuses bytes that are no elements: those of a `bool` array must be 0 or 1.
+pub(crate) fn check_bools(dtype: Dtype, bytes: &[u8]) -> Result<()> {
+    let odd = if dtype == Dtype::Bool { bytes.iter().position(|byte| *byte > 1) } else { None };
+    odd.map_or(Ok(()), |index| Err(Error::InvalidBool { index, byte: bytes[index] }))
 }
 
 /// Strides of a C-contiguous array, in elements. The shape's bytes fit an address space.

@@ -38,6 +38,14 @@ impl Change {
         }
     }
 
+    /// The axis that tells elements which of several means is theirs.
+    pub(crate) fn channels(&self) -> Option<usize> {
+        match self {
+            Self::Cast(_) => None,
+            Self::Normalize(normalization) => normalization.axis,
+        }
+    }
+
     /// The same for a view whose axes are others: `to` tells the new number of an axis.
     pub(crate) fn renumbered(&self, to: impl Fn(usize) -> usize) -> Self {
         match self {

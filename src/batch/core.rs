@@ -47,7 +47,32 @@ impl GroupState {
 struct Group {
     state: AtomicU8,
     /// Set before the state becomes Queued (invariant 5).
-    event: OnceLock<Event>,
+    event: OnceLock<GroupEvent>,
+}
+
+/// What a group's copies are followed by.
+#[derive(Debug)]
+pub(crate) enum GroupEvent {
+    Own(Event),
+    /// Groups of other batches are followed by it too.
+    Shared(Arc<Event>),
+}
+
+impl GroupEvent {
+    fn event(&self) -> &Event {
+        match self {
+            Self::Own(event) => event,
+            Self::Shared(event) => event,
+        }
+    }
+
+    /// The event, if nobody else needs it.
+    fn into_event(self) -> Option<Event> {
+        match self {
+            Self::Own(event) => Some(event),
+            Self::Shared(event) => Arc::into_inner(event),
+        }
+    }
 }
 
 /// Where a field lies, and as what.
@@ -161,7 +186,7 @@ impl BatchCore {
 
     /// The event of a group that is Queued or Arrived.
     pub(crate) fn event(&self, group: usize) -> Option<&Event> {
-        self.groups[group].event.get()
+        self.groups[group].event.get().map(GroupEvent::event)
     }
 
     fn wake(&self) {
@@ -172,7 +197,7 @@ impl BatchCore {
     }
 
     /// A group's copies are all enqueued, and `event` is recorded behind them.
-    pub(crate) fn queued(&self, group: usize, event: Event) {
+    pub(crate) fn queued(&self, group: usize, event: GroupEvent) {
         let _ = self.groups[group].event.set(event);
         self.shift(group, GroupState::Staging, GroupState::Queued);
         self.wake();
@@ -181,6 +206,14 @@ impl BatchCore {
     /// A group's copies were done by the time they were enqueued: nobody needs an event of it.
     pub(crate) fn arrived_at_once(&self, group: usize) {
         self.leave(group, GroupState::Staging);
+    }
+
+    /// A group's work is over: its event has fired, or it failed.
+    pub(crate) fn over(&self, group: usize, result: Result<()>) {
+        match result {
+            Ok(()) => self.arrived(group),
+            Err(error) => self.fail_group(group, error),
+        }
     }
 
     /// A group's event has fired.
@@ -320,7 +353,7 @@ impl BatchCore {
 impl Drop for BatchCore {
     fn drop(&mut self) {
         for group in &mut self.groups {
-            if let Some(event) = group.event.take() {
+            if let Some(event) = group.event.take().and_then(GroupEvent::into_event) {
                 self.device.events.put(event);
             }
         }

@@ -17,10 +17,10 @@ mod owner;
 mod usage;
 mod view;
 
-pub(crate) use self::core::{BatchCore, Field, GroupState};
+pub(crate) use self::core::{BatchCore, Field, GroupEvent, GroupState};
 pub(crate) use self::owner::BatchOwner;
 pub use array::HostArray;
-pub(crate) use array::Step;
+pub(crate) use array::{Step, check_bools};
 pub(crate) use change::{Change, Normalization};
 pub use device::{DeviceArray, DeviceBatch, Ready};
 pub(crate) use dims::Dims;

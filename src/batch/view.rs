@@ -86,6 +86,69 @@ impl HostArray {
         Ok(view.moved(offset))
     }
 
+    /// The boxes of one size whose first elements are at those corners, one behind the other along a new first axis.
+    ///
+    /// Of a volume of `N` axes and `n` corners it is a view of shape `[n, size[0], .., size[N - 1]]`, whose element `k` is the
+    /// box at `corners[k]`. Boxes may overlap, and a corner may come twice. Rows that were picked, at uneven distances, have no
+    /// crops; so make crops first and pick from them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IndexOutOfRange`] for a box that does not lie inside, with the axis and the box's last index there;
+    /// [`Error::InvalidView`] if the array has not `N` axes or its rows were picked; [`Error::ShapeOverflow`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use inflight::HostArray;
+    /// use ndarray::{Array2, s};
+    ///
+    /// # fn main() -> inflight::Result<()> {
+    /// let image = Array2::from_shape_fn((5, 6), |(y, x)| 10 * y as u32 + x as u32);
+    /// let crops = HostArray::from(image.clone()).crops([[0, 0], [2, 3]], [2, 3])?;
+    /// assert_eq!(crops.shape(), [2, 2, 3]);
+    /// let second = crops.slice(s![1, .., ..])?.to_array::<u32>()?;
+    /// assert_eq!(second, image.slice(s![2..4, 3..6]).into_dyn());
+    /// # Ok(()) }
+    /// ```
+    pub fn crops<const N: usize>(&self, corners: impl AsRef<[[usize; N]]>, size: [usize; N]) -> Result<Self> {
+        let corners = corners.as_ref();
+        if self.ndim() != N {
+            let reason = format!("boxes of {N} axes do not fit an array of {}", self.ndim());
+            return Err(Error::InvalidView { reason });
+        }
+        if self.steps.iter().any(|step| matches!(step, Step::Indexed(_))) {
+            let reason = "an array whose rows were picked has no crops: pick rows of the crops".to_owned();
+            return Err(Error::InvalidView { reason });
+        }
+        if self.changes.iter().filter_map(Change::channels).any(|axis| size[axis] != self.shape[axis]) {
+            let reason = "boxes of some channels can't be cut out of normalized images: normalize the boxes".to_owned();
+            return Err(Error::InvalidView { reason });
+        }
+        corners.iter().try_for_each(|corner| self.check_box(corner, &size))?;
+        let mut view = self.clone();
+        view.rechange(|change| change.renumbered(|axis| axis + 1));
+        view.shape = std::iter::once(corners.len()).chain(size).collect();
+        byte_len(&view.shape, view.dtype())?;
+        let offset = |corner: &[usize; N]| self.steps.iter().zip(corner).map(|(step, index)| step.at(*index)).sum();
+        // The corners of boxes without elements may lie behind the last element.
+        let offsets: Vec<isize> = if view.is_empty() { Vec::new() } else { corners.iter().map(offset).collect() };
+        let (moved, step) = Step::through(offsets.len(), |nth| offsets[nth]);
+        view.steps.insert(0, step);
+        Ok(view.moved(moved))
+    }
+
+    /// Refuses a box that does not lie inside.
+    fn check_box(&self, corner: &[usize], size: &[usize]) -> Result<()> {
+        for (axis, ((from, size), len)) in corner.iter().zip(size).zip(&self.shape).enumerate() {
+            if from.checked_add(*size).is_none_or(|end| end > *len) {
+                let index = *from as i128 + (*size as i128 - 1).max(0);
+                return Err(Error::IndexOutOfRange { axis, index, len: *len });
+            }
+        }
+        Ok(())
+    }
+
     /// Begins so many elements further on, or back. Without elements it stays: its memory may hold none.
     fn moved(mut self, elements: isize) -> Self {
         if elements != 0 && !self.is_empty() {

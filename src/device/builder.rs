@@ -71,6 +71,7 @@ pub struct DeviceBuilder<'a> {
     pinned_bytes: Option<usize>,
     readback_bytes: Option<usize>,
     staging_threads: Option<usize>,
+    batches_per_call: Option<usize>,
     admission_timeout: Option<Duration>,
     link: Option<LinkModel>,
     overlap: Overlap<'a>,
@@ -137,6 +138,16 @@ impl<'a> DeviceBuilder<'a> {
     /// is less.
     pub const fn staging_threads(mut self, threads: usize) -> Self {
         self.staging_threads = Some(threads);
+        self
+    }
+
+    /// Lets so many small batches go to the device in one call where the source is ahead of the link; 16 by default on a GPU,
+    /// 1 elsewhere, which sends each by itself.
+    ///
+    /// A batch of at most 64 KiB that is submitted while others are on their way waits until there are so many, until
+    /// somebody polls a transfer that is not there, until the link has run dry, or for 50 µs.
+    pub const fn batches_per_call(mut self, batches: usize) -> Self {
+        self.batches_per_call = Some(batches);
         self
     }
 
@@ -264,6 +275,7 @@ impl<'a> DeviceBuilder<'a> {
         let readback = at_least(1, "readback_bytes", self.readback_bytes.unwrap_or(PINNED_BYTES))?;
         let threads = checked_threads(self.staging_threads.unwrap_or_else(default_threads))?;
         let by_hand = backend.by_hand();
+        let together = at_least(1, "batches_per_call", self.batches_per_call.unwrap_or(default_together(kind)))?;
         let id = next_id();
         let single = match self.overlap {
             Overlap::Off(stream) => Some(stream.clone()),
@@ -287,7 +299,7 @@ impl<'a> DeviceBuilder<'a> {
         let chunk = (staging / 4 / 256 * 256).min(CHUNK_BYTES);
         let parts = Parts {
             admission: Admission::new(memory, self.admission_timeout),
-            engine: Arc::new(Engine::new(ring, chunk, if by_hand { 0 } else { threads })),
+            engine: Arc::new(Engine::new(ring, chunk, if by_hand { 0 } else { threads }, together)),
             pinned: PinnedPool::new(pinned, readback),
             name,
             kind,
@@ -302,6 +314,14 @@ impl<'a> DeviceBuilder<'a> {
         }
         warm(&shared)?;
         Ok(Device::from_shared(shared))
+    }
+}
+
+/// A GPU's driver takes longer for a call than the link for a small batch.
+const fn default_together(kind: DeviceKind) -> usize {
+    match kind {
+        DeviceKind::Cuda => 16,
+        DeviceKind::Host | DeviceKind::Simulated => 1,
     }
 }
 

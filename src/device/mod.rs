@@ -256,7 +256,8 @@ impl Device {
 
     /// Makes an array's memory known to the device, so that it is sent without a staging copy, whole and again and again.
     ///
-    /// Memory that the driver refuses is sent through staging as before: see [`Registered::is_direct`].
+    /// Memory that the device knows already is shared. What the driver refuses, and memory that can't be written to, is sent
+    /// through staging as before: see [`Registered::is_direct`]. A file is to be mapped by [`MappedFile`](crate::MappedFile).
     ///
     /// # Errors
     ///

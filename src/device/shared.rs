@@ -11,7 +11,7 @@ use crate::admission::{Admission, Block, Grant, MOST_OPERATIONS, Pipeline};
 use crate::backend::{Answer, Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
-use crate::memory::Owner;
+use crate::memory::{Owner, Registrations};
 use crate::plan::{Relayout, Terms};
 use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
@@ -44,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) reads: Arc<Pipeline>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pinned: PinnedPool,
+    pub(crate) registrations: Registrations,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) limbo: Limbo,
     pub(crate) events: EventPool,
@@ -108,6 +109,7 @@ impl Shared {
             admission: parts.admission,
             engine: parts.engine,
             pinned: parts.pinned,
+            registrations: Registrations::default(),
             reactor: Arc::new(Reactor::default()),
             limbo: Limbo::default(),
             events: EventPool::default(),
@@ -288,6 +290,11 @@ impl Shared {
     /// Whether so many copies are pending that no more are enqueued: a driver would block who does (invariant 9).
     pub(crate) fn has_many_copies(&self) -> bool {
         self.copies.load(Ordering::Acquire) >= MOST_OPERATIONS
+    }
+
+    /// Whether no copy is pending, or none will ever be done.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.copies.load(Ordering::Acquire) == 0 || self.is_lost()
     }
 
     /// So many copies fewer are pending: those that were held back for them go on.

@@ -19,6 +19,8 @@ pub(crate) struct HostBytes {
     /// Bytes from the owner's slice, where that is how it was made.
     len: usize,
     page_locked: Option<u64>,
+    /// Its pages are those of a file, mapped shared and read-only, from the first to the last.
+    of_file: bool,
     /// Keeps the memory.
     owner: Owner,
 }
@@ -41,7 +43,7 @@ impl HostBytes {
         let owner = Arc::new(owner);
         let slice: &[T] = (*owner).as_ref();
         let (ptr, len) = (slice.as_ptr().cast(), size_of_val(slice));
-        Self { ptr, len, page_locked: None, owner }
+        Self { ptr, len, page_locked: None, of_file: false, owner }
     }
 
     /// The same for bytes, with what `look` says of them.
@@ -52,13 +54,13 @@ impl HostBytes {
         let owner = Arc::new(owner);
         let slice: &[u8] = (*owner).as_ref();
         let (ptr, len, said) = (slice.as_ptr(), slice.len(), look(slice));
-        (Self { ptr, len, page_locked: None, owner }, said)
+        (Self { ptr, len, page_locked: None, of_file: false, owner }, said)
     }
 
     /// The memory of a shared array, from its first element.
     pub(crate) fn shared_array<T: Element, D: Dimension + 'static>(array: ArcArray<T, D>) -> Self {
         let ptr = array.as_ptr().cast();
-        Self { ptr, len: 0, page_locked: None, owner: Arc::new(array) }
+        Self { ptr, len: 0, page_locked: None, of_file: false, owner: Arc::new(array) }
     }
 
     /// Memory that `owner` keeps.
@@ -67,7 +69,16 @@ impl HostBytes {
     ///
     /// What is read from `ptr` on stays readable and unchanged while `owner` lives.
     pub(crate) unsafe fn kept(ptr: *const u8, owner: Arc<dyn Any + Send + Sync>, page_locked: Option<u64>) -> Self {
-        Self { ptr, len: 0, page_locked, owner }
+        Self { ptr, len: 0, page_locked, of_file: false, owner }
+    }
+
+    /// Memory of a file, which `map` keeps.
+    ///
+    /// # Safety
+    ///
+    /// As for [`kept`](Self::kept); and the whole pages that the memory has a part in are mapped shared and read-only.
+    pub(crate) unsafe fn mapped(ptr: *const u8, map: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { ptr, len: 0, page_locked: None, of_file: true, owner: map }
     }
 
     /// From so many elements further on.
@@ -93,6 +104,10 @@ impl HostBytes {
 
     pub(crate) const fn page_locked(&self) -> Option<u64> {
         self.page_locked
+    }
+
+    pub(crate) const fn is_of_file(&self) -> bool {
+        self.of_file
     }
 
     /// What keeps the memory.

@@ -9,7 +9,7 @@ use crate::device::{Active, Asked, Shared};
 use crate::error::{Error, Result};
 use crate::memory::Owner;
 use crate::readback::ReadCore;
-use crate::staging::Segment;
+use crate::staging::{Segment, Sent};
 use crate::sync::atomic::Ordering;
 
 /// What a copy needs until it is done (invariant 1).
@@ -27,6 +27,8 @@ pub(crate) enum Done {
     Chunk(BatchOwner, usize, Event),
     /// The last chunk of a group; the event is the group's.
     Group(BatchOwner, usize),
+    /// Groups of several batches, whose copies went together: they share the event.
+    Many(Vec<Sent>),
     /// What a copy without an event read; this one is recorded behind it.
     Orphan(Event),
     /// A read-back.
@@ -103,6 +105,7 @@ impl Entry {
         match &self.done {
             Done::Chunk(_, _, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
             Done::Group(core, group) => core.event(*group),
+            Done::Many(sent) => sent.first().and_then(|sent| sent.core.event(sent.group)),
         }
     }
 
@@ -126,6 +129,14 @@ impl Entry {
                 device.orphan(self.held);
                 drop_later(device, core);
             }
+            Done::Many(sent) => {
+                for Sent { core, segment, .. } in sent {
+                    core.quarantined.raise();
+                    core.fail_queued(error.clone());
+                    device.orphan(Held { segment: Some(segment), source: None });
+                    drop_later(device, core);
+                }
+            }
             Done::Orphan(_) => self.held.let_go(device, true),
             Done::Read(core, _) => core.lose(error),
         }
@@ -147,11 +158,15 @@ impl Entry {
                 drop_later(device, core);
             }
             Done::Group(core, group) => {
-                match result {
-                    Ok(()) => core.arrived(group),
-                    Err(error) => core.fail_group(group, error),
-                }
+                core.over(group, result);
                 drop_later(device, core);
+            }
+            Done::Many(sent) => {
+                for Sent { core, group, segment } in sent {
+                    Held { segment: Some(segment), source: None }.let_go(device, lost);
+                    core.over(group, result.clone());
+                    drop_later(device, core);
+                }
             }
             Done::Orphan(event) => device.events.put(event),
             Done::Read(core, event) => {

@@ -239,6 +239,11 @@ impl Reactor {
             );
             device.counters.count_overdue();
         }
+        if device.engine.together.due().is_some_and(|due| device.is_idle() || due <= now) {
+            let flushed = device.clone();
+            device.engine.run(Box::new(move || flushed.engine.together.flush(&flushed)));
+            moved = true;
+        }
         let wait = queues.pace.wait(&queues.streams, device);
         if wait.is_long() {
             device.drop_sources();

@@ -6,15 +6,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use super::lane::{Chunk, Lane, StagedBatch, Work};
-use super::{Ring, Segment, send};
+use super::{Ring, Segment, Together, send};
 use crate::admission::Block;
 use crate::backend::{Backend, Fault, Memory};
 use crate::batch::{BatchOwner, HostBatch};
+use crate::device::Shared;
 use crate::error::{Error, Result};
 use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock, spawn, wait};
+use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock, spawn, wait, yield_now};
 
 /// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
 const HELPED: usize = 2;
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     starved: AtomicBool,
     /// Blocks that came free so far.
     freed: AtomicU64,
+    /// Small batches that go in one call.
+    pub(crate) together: Together,
 }
 
 struct State {
@@ -75,7 +78,7 @@ enum Task {
 
 impl Engine {
     /// An engine over `base`, the ring's memory. `threads` is 0 where a test drives it.
-    pub(crate) fn new(base: Memory, chunk_bytes: usize, threads: usize) -> Self {
+    pub(crate) fn new(base: Memory, chunk_bytes: usize, threads: usize, together: usize) -> Self {
         let state = State {
             ring: Ring::new(base.bytes),
             lanes: BTreeMap::new(),
@@ -96,6 +99,7 @@ impl Engine {
             threads,
             starved: AtomicBool::new(false),
             freed: AtomicU64::new(0),
+            together: Together::new(together),
         }
     }
 
@@ -127,21 +131,41 @@ impl Engine {
 
     /// Stages a small batch here if nothing of its pipeline is on its way through the threads and there is room.
     ///
-    /// Answers whether it did; if so, with what came of it.
-    pub(crate) fn try_inline(&self, core: &BatchOwner, batch: &HostBatch, plan: &Plan) -> Option<Result<()>> {
-        if core.device.has_many_copies() {
-            return None;
+    /// Else gives it back.
+    pub(crate) fn try_inline(&self, core: &BatchOwner, batch: HostBatch, plan: Plan) -> Result<(), (HostBatch, Plan)> {
+        let device = &core.device;
+        if device.has_many_copies() {
+            return Err((batch, plan));
         }
-        let _inside = core.device.backend.enter();
-        let bytes = send::segment_bytes(plan);
+        let _inside = device.backend.enter();
+        let joins = send::is_one_staged_part(&plan) && self.together.takes(device);
+        if !joins && !self.flushed(device) {
+            return Err((batch, plan));
+        }
+        let bytes = send::segment_bytes(&plan);
         let segment = {
             let mut state = lock(&self.state);
             if state.held || state.lanes.contains_key(&core.pipeline.id()) {
-                return None;
+                return Err((batch, plan));
             }
-            if bytes == 0 { None } else { Some(state.ring.take(bytes)?) }
+            if bytes == 0 { None } else { state.ring.take(bytes) }
         };
-        Some(send::send_inline(core, batch, plan, segment))
+        match segment {
+            None if bytes > 0 => return Err((batch, plan)),
+            Some(segment) if joins => self.together.post(device, send::parcel(core, batch, &plan, segment)),
+            segment => {
+                if let Err(error) = send::send_inline(core, &batch, &plan, segment) {
+                    core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues the small batches that wait for each other. Answers whether none is left: another thread may be at it.
+    fn flushed(&self, device: &Arc<Shared>) -> bool {
+        self.together.flush(device);
+        self.together.is_idle()
     }
 
     /// Takes a batch up. Batches of one pipeline keep their order.
@@ -444,6 +468,10 @@ impl Engine {
                 None => return,
                 Some(None) => {}
                 Some(Some((staged, chunk, segment))) => {
+                    // Small batches that were submitted before come before; who is enqueueing them does not wait for this.
+                    while !self.flushed(&staged.core.device) {
+                        yield_now();
+                    }
                     if let Err(error) = send::send_chunk(&staged, chunk.part, chunk.start, chunk.end, segment) {
                         staged.core.fail(staged.give_back_in(error));
                     }

@@ -4,10 +4,11 @@
 use std::sync::atomic::Ordering;
 
 use super::lane::StagedBatch;
+use super::together::Parcel;
 use super::{Segment, gather};
 use crate::HostArray;
 use crate::backend::{Copy, Direction, Event, Fault, Rearrangement};
-use crate::batch::{BatchOwner, HostBatch};
+use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::error::Result;
 use crate::plan::{FieldPlan, Part, Plan, Rearranged, Rows, Way, operations};
 use crate::reactor::{Done, Entry, Held};
@@ -85,10 +86,9 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let ends_group = last_part && piece.end == part.end;
     let entry = |held, done| Entry::of_many(device, &device.copy_stream, bytes, held, done, operations);
     if let Some((field, rearranged)) = piece.plan.rearranged(part).filter(|_| ends_group) {
-        let (copied, held) = (event.clone(), piece.held);
-        let launched = rearrange(core, part, (field, rearranged), &copied);
+        let launched = rearrange(core, part, (field, rearranged), &event);
         // Only now: an event that has fired is used again.
-        device.reactor.push(device, entry(held, Done::Chunk(core.clone(), part.group, event)));
+        device.reactor.push(device, entry(piece.held, Done::Chunk(core.clone(), part.group, event)));
         return launched;
     }
     if device.backend.prompt() && matches!(device.query(&event), Ok(true)) {
@@ -100,7 +100,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
         return Ok(());
     }
     let done = if ends_group {
-        core.queued(part.group, event);
+        core.queued(part.group, GroupEvent::Own(event));
         Done::Group(core.clone(), part.group)
     } else {
         Done::Chunk(core.clone(), part.group, event)
@@ -158,7 +158,7 @@ fn rearrange(
         core.quarantined.raise();
         crate::reactor::unrecorded(error)
     })?;
-    core.queued(part.group, event);
+    core.queued(part.group, GroupEvent::Own(event));
     let entry = Entry::new(device, stream, part.bytes(), Held::default(), Done::Group(core.clone(), part.group));
     device.reactor.push(device, entry.behind_a_copy());
     Ok(())
@@ -199,6 +199,21 @@ pub(super) fn send_inline(
         }
     }
     Ok(())
+}
+
+/// Whether all of a batch is one part that goes through staging.
+pub(super) fn is_one_staged_part(plan: &Plan) -> bool {
+    matches!(plan.parts.as_slice(), [part] if part.way == Way::Staged)
+}
+
+/// Stages a batch of one part, which is enqueued later.
+pub(super) fn parcel(core: &BatchOwner, batch: HostBatch, plan: &Plan, segment: Segment) -> Parcel {
+    let Part { group, ref fields, start, end, .. } = plan.parts[0];
+    let device = &core.device;
+    // SAFETY: the segment is ours until it is released, and as long as the part.
+    unsafe { fill(&batch, plan, 0, start, end, device.engine.address(segment.offset)) };
+    device.counters.gathered.fetch_add((end - start) as u64, Ordering::Relaxed);
+    Parcel { core: core.clone(), batch, group, fields: fields.clone(), start, end, segment }
 }
 
 /// Bytes of a segment that holds all staged parts of a plan.

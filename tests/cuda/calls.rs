@@ -49,7 +49,7 @@ fn cost(rig: &Rig, stand_in: &StandIn, made: impl Fn() -> HostBatch, used: impl 
 
 #[test]
 fn one_field_and_eight_small_ones_cost_a_copy_and_a_record() {
-    let Some(rig) = Rig::new() else { return };
+    let Some(rig) = Rig::with(|builder| builder.batches_per_call(1)) else { return };
     let Some(stand_in) = rig.stand_in else { return };
     let one = || batch! { x: vec![1_u8; 4096] };
     let eight = || {
@@ -70,8 +70,32 @@ fn one_field_and_eight_small_ones_cost_a_copy_and_a_record() {
 }
 
 #[test]
+fn small_batches_of_a_source_that_is_ahead_share_calls_and_records() {
+    let Some(rig) = Rig::with(|builder| builder.batches_per_call(8)) else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    let calls =
+        || [WORK[0], WORK[1], "cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2"].map(|name| stand_in.calls(Some(name)));
+    let run = || {
+        let source = stream::iter((0..BATCHES).map(|number| batch! { x: vec![number as u8; 4096] }));
+        block_on(source.to_device(&rig.device).buffered(33).for_each(|batch| {
+            batch.unwrap();
+            std::future::ready(())
+        }));
+        block_on(rig.device.drain()).unwrap();
+    };
+    run();
+    let before = calls();
+    run();
+    let [alone, records, old, new] = std::array::from_fn(|place| calls()[place] - before[place]);
+    println!("{BATCHES} batches: {alone} copies alone, {} of several, {records} records", old + new);
+    assert!(alone + old + new <= BATCHES / 2, "several go in one call");
+    assert_eq!(records, alone + old + new, "one record for each call");
+    rig.finish();
+}
+
+#[test]
 fn a_lease_with_a_view_costs_one_record_and_at_most_one_wait() {
-    let Some(rig) = Rig::new() else { return };
+    let Some(rig) = Rig::with(|builder| builder.batches_per_call(1)) else { return };
     let Some(stand_in) = rig.stand_in else { return };
     let (work, entering) = cost(
         &rig,

@@ -3,6 +3,7 @@
 //! What arrives on a device is what `to_array` gathers: for any layout that is in `random.rs`, the rest in `conformance/`.
 #![allow(clippy::unwrap_used, reason = "tests stop where they fail")]
 
+mod crops;
 mod random;
 
 use std::sync::Arc;

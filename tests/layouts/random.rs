@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use half::{bf16, f16};
 use inflight::sim::Simulator;
-use inflight::{Device, DeviceBatch, Element, HostArray, HostBatch, Relayout};
+use inflight::{Device, DeviceBatch, Element, Error, HostArray, HostBatch, Relayout};
 use ndarray::{Array, ArrayD, Axis, SliceInfoElem};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn layouts() -> impl Strategy<Value = Layout> {
 type View = (u8, Vec<usize>);
 
 fn views() -> impl Strategy<Value = Vec<View>> {
-    vec((0_u8..4, vec(0_usize..1000, 1..8)), 0..5)
+    vec((0_u8..5, vec(0_usize..1000, 1..8)), 0..5)
 }
 
 /// An array that lies so, of elements that `make` makes.
@@ -92,8 +92,40 @@ fn view<T: Element>(host: &HostArray, array: &ArrayD<T>, (kind, pick): &View) ->
             info.insert(nth(0) % (rank + 1), SliceInfoElem::NewAxis);
             Some((host.slice(&info).unwrap(), array.slice(&info[..]).to_owned()))
         }
+        4 => match rank {
+            1 => boxes::<T, 1>(host, array, pick),
+            2 => boxes::<T, 2>(host, array, pick),
+            3 => boxes::<T, 3>(host, array, pick),
+            4 => boxes::<T, 4>(host, array, pick),
+            5 => boxes::<T, 5>(host, array, pick),
+            _ => None,
+        },
         _ => None,
     }
+}
+
+/// Boxes out of an array of `N` axes; `None` where rows were picked before.
+fn boxes<T: Element, const N: usize>(
+    host: &HostArray,
+    array: &ArrayD<T>,
+    pick: &[usize],
+) -> Option<(HostArray, ArrayD<T>)> {
+    let nth = |n: usize| pick[n % pick.len()];
+    let size: [usize; N] = std::array::from_fn(|axis| nth(axis) / 7 % (array.shape()[axis] + 1));
+    let corner = |k| std::array::from_fn(|axis| nth(k + axis) / 3 % (array.shape()[axis] - size[axis] + 1));
+    let corners: Vec<[usize; N]> = (0..nth(0) % 4).map(corner).collect();
+    let crops = match host.crops(&corners, size) {
+        Err(Error::InvalidView { .. }) => return None,
+        crops => crops.unwrap(),
+    };
+    let mut expected =
+        array.slice_each_axis(|axis| (0..size[axis.axis.index()]).into()).insert_axis(Axis(0)).to_owned();
+    expected.slice_axis_inplace(Axis(0), (0..0).into());
+    for corner in &corners {
+        let place = |axis: usize| ndarray::Slice::from(corner[axis]..corner[axis] + size[axis]);
+        expected.push(Axis(0), array.slice_each_axis(|axis| place(axis.axis.index()))).unwrap();
+    }
+    Some((crops, expected))
 }
 
 /// The bytes of elements in logical order.

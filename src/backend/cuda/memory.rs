@@ -11,11 +11,15 @@ use memmap2::MmapMut;
 
 use super::context::{Context, OurStream, Raw};
 use super::driver::PoolProperties;
-use crate::backend::{Fault, Memory, os};
+use crate::backend::{Fault, Memory, Span, os};
 use crate::sync::{Mutex, lock};
 
 /// Page-locked for all contexts of the process.
 const PORTABLE: u32 = 1;
+/// The device only reads it. Without this flag a file that is mapped shared and read-only is refused.
+const READ_ONLY: u32 = 8;
+/// The code for what a call can't be given.
+const INVALID: i32 = 1;
 /// The size of a huge page.
 const HUGE: usize = 2 << 20;
 /// From so many bytes on page-locked memory is mapped, touched by several threads and registered: five times faster than
@@ -166,15 +170,26 @@ impl HostMemory {
         let block = mapping.get_mut(start..start.checked_add(length)?)?;
         touch(block);
         let ptr = block.as_mut_ptr();
-        self.register(ptr, length).ok()?;
+        self.lock_pages(ptr, length, PORTABLE).ok()?;
         lock(&self.mapped).insert(ptr.addr(), ManuallyDrop::new(mapping));
         Some(Memory { ptr, bytes })
     }
 
-    pub(super) fn register(&self, ptr: *mut u8, bytes: usize) -> Result<(), Fault> {
+    /// Makes memory of the user's known.
+    pub(super) fn register(&self, span: Span) -> Result<(), Fault> {
+        // A private mapping that can't be written to, such as a program's constants, kept the driver busy for minutes on an
+        // H200 machine.
+        if !span.of_file && os::is_writable(span.start, span.bytes) == Some(false) {
+            return Err(Fault::new(INVALID, "page-locking of read-only memory"));
+        }
+        let flags = if span.of_file { PORTABLE | READ_ONLY } else { PORTABLE };
+        self.lock_pages(std::ptr::without_provenance_mut(span.start), span.bytes, flags)
+    }
+
+    fn lock_pages(&self, ptr: *mut u8, bytes: usize, flags: u32) -> Result<(), Fault> {
         let _inside = self.context.enter()?;
         // SAFETY: the memory is mapped, and stays so until it is unregistered: the callers' contract.
-        unsafe { self.context.driver.host_register(ptr.cast(), bytes, PORTABLE) }
+        unsafe { self.context.driver.host_register(ptr.cast(), bytes, flags) }
     }
 
     pub(super) fn unregister(&self, ptr: *mut u8) -> Result<(), Fault> {

@@ -32,7 +32,7 @@ use self::pitched::RowCopies;
 pub(crate) use self::stream::CudaQueue;
 use super::{
     Answer, Backend, Copy, Direction, Event, Fault, Inside, Memory, Pitched, Rearrangement, Rearranges, Refusal, Space,
-    StreamHandle, Streams,
+    Span, StreamHandle, Streams,
 };
 use crate::batch::Name;
 
@@ -189,12 +189,12 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn register(&self, (ptr, bytes): (*const u8, usize)) -> Result<(), Fault> {
-        if bytes == 0 { Ok(()) } else { self.host.register(ptr.cast_mut(), bytes) }
+    fn register(&self, span: Span) -> Result<(), Fault> {
+        self.host.register(span)
     }
 
-    fn unregister(&self, (ptr, bytes): (*const u8, usize)) -> Result<(), Fault> {
-        if bytes == 0 { Ok(()) } else { self.host.unregister(ptr.cast_mut()) }
+    fn unregister(&self, span: Span) -> Result<(), Fault> {
+        self.host.unregister(std::ptr::without_provenance_mut(span.start))
     }
 
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, _fields: &[Name]) -> Result<(), Fault> {

@@ -6,6 +6,9 @@ use crate::call::{Needs, call};
 use crate::code::Code;
 use crate::refusal::Refusal;
 
+/// The flag for memory that the device only reads.
+const READ_ONLY: u32 = 8;
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(address: *mut usize, bytes: usize, flags: u32) -> i32 {
     call("cuMemHostAlloc", Needs::Context, format_args!("bytes={bytes} flags={flags}"), |call| {
@@ -34,8 +37,11 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, flag
     let arguments = format_args!("address={address:#x} bytes={bytes} flags={flags}");
     call("cuMemHostRegister_v2", Needs::Context, arguments, |call| {
         call.check_captures()?;
+        if flags > 15 {
+            return Err(Refusal::misuse(Code::INVALID_VALUE, format!("{flags} are no flags of registered memory")));
+        }
         let context = call.context;
-        call.register(context, address, bytes)
+        call.register(context, address, bytes, flags & READ_ONLY != 0)
     })
 }
 

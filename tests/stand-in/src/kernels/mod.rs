@@ -3,6 +3,7 @@
 mod basic;
 mod digits;
 mod launch;
+mod link;
 mod memory;
 mod number;
 mod rearrange;
@@ -19,7 +20,8 @@ pub(crate) type Kernel = fn(&Launch<'_>) -> Outcome;
 
 /// The CPU version of the kernel of that name.
 pub(crate) fn find(name: &str) -> Option<Kernel> {
-    basic::find(name).or_else(|| digits::find(name)).or_else(|| rearrange::find(name))
+    let found = basic::find(name).or_else(|| digits::find(name));
+    found.or_else(|| link::find(name)).or_else(|| rearrange::find(name))
 }
 
 /// A launch as it waits in a stream.

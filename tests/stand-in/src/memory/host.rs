@@ -5,7 +5,7 @@ use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{FREED, FRESH};
+use super::{FREED, FRESH, rights};
 use crate::code::Code;
 use crate::refusal::Refusal;
 use crate::world::World;
@@ -98,13 +98,20 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn register(&mut self, context: usize, start: usize, bytes: usize) -> Result<(), Refusal> {
+    pub(crate) fn register(
+        &mut self,
+        context: usize,
+        start: usize,
+        bytes: usize,
+        read_only: bool,
+    ) -> Result<(), Refusal> {
         if start == 0 || bytes == 0 || start.checked_add(bytes).is_none() {
             return Err(Refusal::misuse(Code::INVALID_VALUE, "there is nothing to register"));
         }
         if self.host.overlaps(start, bytes) {
             return Err(Code::ALREADY_REGISTERED.into());
         }
+        rights::check(start, bytes, read_only)?;
         self.host.ranges.insert(start, Locked { bytes, context, layout: None });
         Ok(())
     }

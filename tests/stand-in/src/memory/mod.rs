@@ -3,6 +3,7 @@
 mod device;
 mod host;
 mod pool;
+mod rights;
 
 pub(crate) use self::device::{DEVICE_ADDRESSES, DeviceMemory};
 pub(crate) use self::host::HostMemory;

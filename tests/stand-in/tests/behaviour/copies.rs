@@ -83,6 +83,25 @@ fn registered_memory_is_page_locked_while_it_is_registered() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn memory_that_can_not_be_written_to_is_registered_if_shared_and_as_read_only() {
+    static TEXT: &str = "a constant";
+    let _bed = Bed::by_hand();
+    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    // SAFETY: nobody writes to a program that runs.
+    let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+    let address = map.as_ptr() as usize;
+    assert_eq!(cu!(cuMemHostRegister_v2(address, 4096, 1)), 1);
+    ok(cu!(cuMemHostRegister_v2(address, 4096, 9)));
+    ok(cu!(cuMemHostUnregister(address)));
+    assert_eq!(counter("violations"), 0);
+    assert_eq!(cu!(cuMemHostRegister_v2(TEXT.as_ptr() as usize, TEXT.len(), 8)), 1);
+    assert_eq!(counter("violations"), 1);
+    assert_eq!(cu!(cuMemHostRegister_v2(address, 4096, 16)), 1);
+    assert_eq!(counter("violations"), 2);
+}
+
+#[test]
 fn copies_past_an_end_are_refused() {
     let bed = Bed::by_hand();
     let (stream, memory, host) = (bed.stream(), bed.device(64), bed.host(&[1; 128]));

@@ -1,0 +1,56 @@
+// The GPU's part of benches/link: a loop that crops are held against, and work. `.ci/ptx` makes link.ptx of this file.
+
+// Copies cubes of `edge` out of a cube of `line` to `dst`, one behind the other. `src` may be page-locked memory of the
+// host. A cube begins `corners[n]` elements behind `src`. A warp a row; the grid may be any, of whole warps.
+extern "C" __global__ void gather_cubes(float *dst, const float *src, const unsigned int *corners, unsigned int cubes,
+                                        unsigned int edge, unsigned int line)
+{
+    unsigned int lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
+    unsigned int rows = cubes * edge * edge;
+    for (unsigned int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32; row < rows; row += warps) {
+        unsigned int y = row % edge, z = row / edge % edge;
+        const float *from = src + corners[row / (edge * edge)] + ((unsigned long long)z * line + y) * line;
+        float *to = dst + (unsigned long long)row * edge;
+#pragma unroll 4
+        for (unsigned int x = lane; x < edge; x += 32) to[x] = from[x];
+    }
+}
+
+// Arithmetic alone: as many rounds as are asked for, by every thread of the grid, each on its element of `values`.
+extern "C" __global__ void burn(float *values, unsigned int rounds)
+{
+    unsigned int place = blockIdx.x * blockDim.x + threadIdx.x;
+    float value = values[place];
+    for (unsigned int round = 0; round < rounds; round++) value = value * 1.0001f + 0.5f;
+    values[place] = value;
+}
+
+// `c` becomes the product of the transposed `a` and `b`, all square with `size` rows, with `depth` rows of each summed,
+// from the top again where there are no more, and the first byte of `batch` added. A block of 256 threads makes a tile of
+// 64 by 64, a thread 4 by 4 of it; `size` is a multiple of 64, `depth` of 16.
+extern "C" __global__ void matmul(float *c, const float *a, const float *b, const unsigned char *batch, unsigned int size,
+                                  unsigned int depth)
+{
+    __shared__ float left[16][64], right[16][64];
+    unsigned int first_row = blockIdx.y * 64, first_column = blockIdx.x * 64;
+    unsigned int row = threadIdx.x / 16 * 4, column = threadIdx.x % 16 * 4;
+    float sums[4][4] = {};
+    for (unsigned int first = 0; first < depth; first += 16) {
+        for (unsigned int place = threadIdx.x; place < 16 * 64; place += 256) {
+            unsigned long long from = (unsigned long long)((first + place / 64) % size) * size + place % 64;
+            left[place / 64][place % 64] = a[from + first_row];
+            right[place / 64][place % 64] = b[from + first_column];
+        }
+        __syncthreads();
+#pragma unroll
+        for (unsigned int k = 0; k < 16; k++)
+#pragma unroll
+            for (unsigned int i = 0; i < 4; i++)
+#pragma unroll
+                for (unsigned int j = 0; j < 4; j++) sums[i][j] += left[k][row + i] * right[k][column + j];
+        __syncthreads(); // else the next tiles come over these
+    }
+    for (unsigned int i = 0; i < 4; i++)
+        for (unsigned int j = 0; j < 4; j++)
+            c[(unsigned long long)(first_row + row + i) * size + first_column + column + j] = sums[i][j] + batch[0];
+}

@@ -1,0 +1,27 @@
+//! Views that run backwards through pageable memory: along each axis, and along the first alone.
+
+use ndarray::s;
+
+use super::check::check;
+use super::job::Job;
+use super::pool::Pattern;
+use super::reach::Reach;
+use super::rig::{Outcome, Rig};
+
+pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
+    let shape @ [depth, height, width] = rig.size([64, 1024, 1024], [16, 256, 256]);
+    let array = rig.doubles().array(0, &shape)?;
+    rig.title(&format!("{shape:?} of f64 from pageable memory, reversed"));
+    let device = rig.device_with(8 << 30)?;
+    let job = |name| Job { reaches: &[Reach::OfLink(0.85)], ..Job::new(name, &device, 4, array.bytes()) };
+    let value = |z: usize, y: usize, x: usize| f64::at((z * height + y) * width + x);
+
+    let reversed = array.slice(s![..;-1, ..;-1, ..;-1])?;
+    job("reversed").run(rig, &|_| Ok(reversed.clone()), |last| {
+        check(rig, last, &shape, |at| value(depth - 1 - at[0], height - 1 - at[1], width - 1 - at[2]))
+    })?;
+    let reversed = array.slice(s![..;-1, .., ..])?;
+    job("reversed first axis").run(rig, &|_| Ok(reversed.clone()), |last| {
+        check(rig, last, &shape, |at| value(depth - 1 - at[0], at[1], at[2]))
+    })
+}

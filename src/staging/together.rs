@@ -1,0 +1,217 @@
+//! [`Together`]: small batches that wait for each other while the link is busy, and then go in one call.
+//!
+//! What a call of the driver costs is more than what a few KiB take on the link. A batch that is submitted while others are
+//! on their way is staged at once and waits; all that wait are enqueued, in order, when there are enough of them, when
+//! somebody polls a transfer that is not there, when the link has run dry, or a moment later.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Segment;
+use crate::backend::{Event, Fault, Pitched};
+use crate::batch::{BatchOwner, GroupEvent, HostBatch};
+use crate::device::Shared;
+use crate::error::Error;
+use crate::plan::operations;
+use crate::reactor::{Done, Entry, Held};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, caught, lock};
+
+/// How long a batch waits at most when nobody polls and none follows.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// A small batch that is staged, in one part.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(super) core: BatchOwner,
+    pub(super) batch: HostBatch,
+    pub(super) group: usize,
+    pub(super) fields: Range<usize>,
+    /// Bytes of the image.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) segment: Segment,
+}
+
+/// What is kept of a parcel that is on its way.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) core: BatchOwner,
+    pub(crate) group: usize,
+    pub(crate) segment: Segment,
+}
+
+/// The small batches of a device that wait to be enqueued.
+#[derive(Debug)]
+pub(crate) struct Together {
+    /// How many go in one call.
+    most: usize,
+    state: Mutex<State>,
+    /// How many wait.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    parcels: Vec<Parcel>,
+    /// A thread is enqueueing: nobody else may, so that order is kept.
+    sending: bool,
+    /// When the first of them is enqueued at the latest.
+    due: Duration,
+}
+
+impl Together {
+    /// So many in one call at most; with 1 none waits.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, state: Mutex::default(), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Whether a small batch of one part is to wait here.
+    pub(super) fn takes(&self, device: &Shared) -> bool {
+        self.most > 1 && (device.copies.load(Ordering::Relaxed) > 0 || self.waiting.load(Ordering::Acquire) > 0)
+    }
+
+    /// Takes a parcel, and enqueues all that wait if they are enough.
+    pub(super) fn post(&self, device: &Arc<Shared>, parcel: Parcel) {
+        let count = {
+            let mut state = lock(&self.state);
+            if state.parcels.is_empty() {
+                state.due = device.clock.now() + PATIENCE;
+            }
+            state.parcels.push(parcel);
+            self.waiting.store(state.parcels.len(), Ordering::Release);
+            state.parcels.len()
+        };
+        match count {
+            1 => device.reactor.notify_by(lock(&self.state).due),
+            many if many >= self.most => self.flush(device),
+            _ => {}
+        }
+    }
+
+    /// Whether nothing waits and nothing is being enqueued.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.parcels.is_empty() && !state.sending
+    }
+
+    /// Until when what waits may wait; `None` if nothing does.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let state = lock(&self.state);
+        (!state.parcels.is_empty()).then_some(state.due)
+    }
+
+    /// Enqueues what waits, unless another thread is at it: then that one does.
+    pub(crate) fn flush(&self, device: &Arc<Shared>) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut parcels = {
+            let mut state = lock(&self.state);
+            if state.sending || state.parcels.is_empty() {
+                return;
+            }
+            state.sending = true;
+            self.take(&mut state)
+        };
+        let _inside = device.backend.enter();
+        loop {
+            send(device, parcels);
+            let mut state = lock(&self.state);
+            if state.parcels.is_empty() {
+                state.sending = false;
+                break;
+            }
+            parcels = self.take(&mut state);
+        }
+    }
+
+    fn take(&self, state: &mut State) -> Vec<Parcel> {
+        let count = state.parcels.len().min(self.most);
+        let taken = state.parcels.drain(..count).collect();
+        self.waiting.store(state.parcels.len(), Ordering::Release);
+        taken
+    }
+}
+
+/// Enqueues parcels in one call, and records one event behind them.
+fn send(device: &Arc<Shared>, parcels: Vec<Parcel>) {
+    if let Some(error) = device.lost() {
+        return parcels.into_iter().for_each(|parcel| parcel.fail(device, &error, false));
+    }
+    let bytes: usize = parcels.iter().map(|parcel| parcel.end - parcel.start).sum();
+    let (enqueued, operations) = enqueue(device, &parcels);
+    if let Err(fault) = enqueued {
+        let error = device.fault(fault);
+        let begun = parcels.len() > 1;
+        return parcels.into_iter().for_each(|parcel| parcel.fail(device, &error, begun));
+    }
+    device.counters.sent(bytes);
+    let event = match device.record(&device.copy_stream) {
+        Ok(event) => event,
+        Err(error) => {
+            let error = crate::reactor::unrecorded(error);
+            for parcel in parcels {
+                parcel.core.quarantined.raise();
+                parcel.fail(device, &error, true);
+            }
+            return;
+        }
+    };
+    let sent = follow(parcels, event);
+    let (held, done) = (Held::default(), Done::Many(sent));
+    device.reactor.push(device, Entry::of_many(device, &device.copy_stream, bytes, held, done, operations));
+}
+
+#[expect(unsafe_code, reason = "copies are enqueued by address")]
+fn enqueue(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
+    let copies: Vec<Pitched> = parcels.iter().map(|parcel| parcel.copy(device)).collect();
+    let names: Vec<_> = parcels.iter().flat_map(|parcel| &parcel.core.names[parcel.fields.clone()]).cloned().collect();
+    // SAFETY: invariant 1: each block belongs to its batch and each segment to its parcel, and both go into an entry which
+    // the reactor keeps until the event behind the copies has fired. Without an event they are quarantined and kept.
+    let enqueued = unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &names) };
+    (enqueued, operations(&copies))
+}
+
+/// Marks the parcels as queued behind `event`.
+///
+/// What the user put into them is dropped before anybody can learn that they are done: who drains waits for it.
+fn follow(parcels: Vec<Parcel>, event: Event) -> Vec<Sent> {
+    let event = Arc::new(event);
+    let follow = |parcel: Parcel| {
+        let Parcel { core, batch, group, segment, .. } = parcel;
+        caught("the drop of a source", || drop(batch));
+        if !core.begun.is_up() {
+            core.begun.raise();
+        }
+        core.queued(group, GroupEvent::Shared(event.clone()));
+        Sent { core, group, segment }
+    };
+    parcels.into_iter().map(follow).collect()
+}
+
+impl Parcel {
+    fn copy(&self, device: &Shared) -> Pitched {
+        let width = self.end - self.start;
+        let (dst, src) = (self.core.address(self.start), device.engine.address(self.segment.offset).cast_const());
+        Pitched { dst, src, width, rows: 1, pitch: width, planes: 1, height: 1 }
+    }
+
+    /// Its copy failed; with others it may have `begun`, and what it reads is kept until that is over.
+    fn fail(self, device: &Arc<Shared>, error: &Error, begun: bool) {
+        let held = Held { segment: Some(self.segment), source: None };
+        if begun {
+            self.core.begun.raise();
+            device.orphan(held);
+            self.core.fail(error.clone());
+            caught("the drop of a source", || drop(self.batch));
+        } else {
+            held.let_go(device, device.is_lost());
+            self.core.fail(error.clone().with_batch(self.batch));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Small batches that go to the device in one call where the source is ahead.
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use inflight::sim::{FaultPoint, PendingStream, Simulator};
+use inflight::{BatchStreamExt, Error, Transfer};
+
+use crate::bed::{elements, on_each, on_host, pattern};
+
+fn sim(together: usize) -> Simulator {
+    let sim = Simulator::with(|builder| builder.memory_bytes(64 << 20).batches_per_call(together)).unwrap();
+    sim.poison(true);
+    // Batches that get new memory go through the staging threads; what is waited for here is where memory is used again.
+    let first: Vec<_> = [1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1 << 20]
+        .map(|bytes| sim.device().try_transfer(("x", vec![0_u8; bytes])).unwrap())
+        .into();
+    sim.complete_all();
+    drop(first);
+    sim
+}
+
+fn submit(sim: &Simulator, count: u8) -> Vec<Transfer> {
+    (0..count).map(|n| sim.device().try_transfer(("x", vec![n; 1000])).unwrap()).collect()
+}
+
+fn copies(sim: &Simulator) -> Vec<(usize, usize)> {
+    sim.pending().iter().map(|op| (op.fields.len(), op.bytes)).collect()
+}
+
+#[test]
+fn every_batch_arrives_in_order_and_by_itself() {
+    for depth in [1, 2, 7, 40] {
+        on_each(
+            |builder| builder.batches_per_call(8),
+            |bed| async move {
+                let source = stream::iter((0..200).map(|n| ("x", pattern(n, 1 + n * 37 % 5000))));
+                let mut batches = source.to_device(&bed.device).buffered(depth);
+                let mut count = 0;
+                while let Some(batch) = batches.try_next().await.unwrap() {
+                    assert_eq!(batch.index(), count as u64);
+                    assert_eq!(elements(&on_host::<u8>(&batch, "x").await), pattern(count, 1 + count * 37 % 5000));
+                    count += 1;
+                }
+                assert_eq!(count, 200);
+                drop(batches);
+                bed.device.drain().await.unwrap();
+                assert_eq!(bed.device.stats().device_used, 0);
+            },
+        );
+    }
+}
+
+#[test]
+fn the_first_goes_at_once_and_what_follows_goes_together() {
+    let sim = sim(4);
+    let mut transfers = submit(&sim, 4);
+    assert_eq!(copies(&sim), [(1, 1000)], "three wait while the first is on its way");
+    transfers.extend(submit(&sim, 1));
+    assert_eq!(copies(&sim), [(1, 1000), (4, 4000)], "four are enough");
+    assert!(sim.complete_next());
+    assert!(transfers.remove(0).now_or_never().unwrap().is_ok());
+    assert!(transfers.iter_mut().all(|transfer| transfer.now_or_never().is_none()));
+    assert!(sim.complete_next());
+    for (n, transfer) in (0_u8..).zip(transfers) {
+        let batch = transfer.now_or_never().unwrap().unwrap();
+        let expected = if n == 3 { 0 } else { n + 1 };
+        assert_eq!(batch.field("x").unwrap().as_host::<u8>().unwrap().as_slice().unwrap(), [expected; 1000]);
+    }
+}
+
+#[test]
+fn who_polls_what_waits_sends_it() {
+    let sim = sim(16);
+    let mut transfers = submit(&sim, 4);
+    assert_eq!(copies(&sim).len(), 1);
+    assert!((&mut transfers[3]).now_or_never().is_none());
+    assert_eq!(copies(&sim), [(1, 1000), (3, 3000)]);
+}
+
+#[test]
+fn what_nobody_polls_goes_a_moment_later_or_when_the_link_has_run_dry() {
+    let sim = sim(16);
+    let transfers = submit(&sim, 3);
+    sim.advance(std::time::Duration::from_micros(49));
+    assert_eq!(copies(&sim).len(), 1);
+    sim.advance(std::time::Duration::from_micros(1));
+    assert_eq!(copies(&sim), [(1, 1000), (2, 2000)]);
+    let more = submit(&sim, 2);
+    assert!(sim.complete_next() && sim.complete_next());
+    assert_eq!(copies(&sim), [(2, 2000)], "nothing is on its way any more");
+    drop((transfers, more));
+    sim.complete_all();
+    assert_eq!(sim.device().stats().device_used, 0);
+}
+
+#[test]
+fn a_large_batch_does_not_overtake_small_ones_that_wait_i11() {
+    let sim = sim(16);
+    let source = stream::iter([1000, 1000, 1000, 1 << 20].map(|bytes| ("x", vec![1_u8; bytes])));
+    let mut source = Box::pin(source.to_device(sim.device()));
+    let transfers: Vec<_> = (0..4).map(|_| futures::executor::block_on(source.next()).unwrap()).collect();
+    let order: Vec<_> = copies(&sim).iter().map(|(_, bytes)| *bytes).collect();
+    assert_eq!(order, [1000, 2000, 1 << 20]);
+    drop(transfers);
+    sim.complete_all();
+}
+
+#[test]
+fn dropped_while_they_wait_they_still_go_and_free_everything_i1() {
+    let sim = sim(16);
+    drop(submit(&sim, 5));
+    assert!(sim.device().stats().device_used > 0);
+    assert_eq!(copies(&sim).len(), 1);
+    sim.complete_all();
+    assert!(sim.device().drain().now_or_never().unwrap().is_ok());
+    assert_eq!(sim.device().stats().device_used, 0);
+}
+
+#[test]
+fn a_call_that_is_refused_fails_each_of_its_batches_and_leaks_nothing() {
+    let sim = sim(16);
+    let mut transfers = submit(&sim, 4);
+    sim.inject(FaultPoint::Submit, 1, 1);
+    assert!((&mut transfers[1]).now_or_never().unwrap().is_err());
+    for transfer in transfers.drain(2..) {
+        assert!(matches!(transfer.now_or_never(), Some(Err(Error::Driver { code: 1, .. }))));
+    }
+    drop(transfers);
+    sim.complete_all();
+    let stats = sim.device().stats();
+    assert_eq!((stats.device_used, stats.device_quarantined), (0, 0));
+    // The ring is whole: as much as it holds goes through it.
+    let again: Vec<_> = (0..70).map(|_| sim.device().try_transfer(("x", vec![3_u8; 60_000])).unwrap()).collect();
+    sim.complete_all();
+    assert!(again.into_iter().all(|transfer| transfer.now_or_never().unwrap().is_ok()));
+}
+
+#[test]
+fn a_record_that_is_refused_quarantines_each_block() {
+    let sim = sim(16);
+    let mut transfers = submit(&sim, 3);
+    sim.inject(FaultPoint::Record, 1, 1);
+    assert!((&mut transfers[1]).now_or_never().unwrap().is_err());
+    drop(transfers);
+    sim.complete_all();
+    assert_eq!(sim.device().stats().device_quarantined, 2 * 1024);
+}
+
+#[test]
+fn a_loss_ends_what_waits_and_gives_it_back() {
+    let sim = sim(16);
+    let mut transfers = submit(&sim, 3);
+    assert!(sim.fail_next(700));
+    sim.complete_all();
+    for transfer in transfers.drain(1..) {
+        let error = transfer.now_or_never().unwrap().unwrap_err();
+        assert!(error.is_fatal(), "{error}");
+        assert!(error.take_batch().is_some(), "nothing of it was enqueued");
+    }
+    assert!(transfers.remove(0).now_or_never().unwrap().is_err());
+}
+
+#[test]
+fn one_call_of_eight_counts_once_and_is_asked_once() {
+    let sim = sim(8);
+    let (before, transfers) = (sim.counters(), submit(&sim, 9));
+    let after = sim.counters();
+    assert_eq!((after.copies_submitted - before.copies_submitted, after.records - before.records), (2, 2));
+    assert_eq!(copies(&sim), [(1, 1000), (8, 8000)]);
+    sim.complete_all();
+    assert_eq!(sim.pending().iter().filter(|op| op.stream == PendingStream::Copy).count(), 0);
+    drop(transfers);
+}
