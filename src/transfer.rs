@@ -88,7 +88,7 @@ impl Transfer {
         } else {
             Some(grant)
         };
-        let left = if inline { device.engine.try_inline(&core, batch, plan).err() } else { Some((batch, plan)) };
+        let left = if inline { device.engine.try_inline(&core, batch, plan) } else { Some((batch, plan)) };
         if let Some((batch, plan)) = left {
             let (core, grant, active) = (core.clone(), Mutex::new(grant), Active::new(device));
             device.engine.push(StagedBatch { core, batch, plan, grant, active });

@@ -31,7 +31,6 @@ pub(crate) enum Step {
 /// Cheap to clone, and views ([`select_rows`](Self::select_rows), [`slice`](Self::slice),
 /// [`crops`](Self::crops), [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
 /// becomes C-contiguous in logical order.
-#[derive(Clone)]
 pub struct HostArray {
     pub(super) bytes: HostBytes,
     /// The type of the elements in memory.
@@ -39,14 +38,14 @@ pub struct HostArray {
     pub(super) shape: SmallVec<[usize; 4]>,
     pub(super) steps: SmallVec<[Step; 4]>,
     /// Conversions on the way, in order.
-    pub(super) changes: SmallVec<[Change; 1]>,
+    pub(super) changes: Vec<Change>,
 }
 
 impl HostArray {
     /// An array over `bytes`, which begin at its first element.
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
-        Self { bytes, stored, shape: shape.into(), steps, changes: SmallVec::new() }
+        Self { bytes, stored, shape: SmallVec::from_slice(shape), steps, changes: Vec::new() }
     }
 
     /// A C-contiguous array over `bytes`. The shape's bytes fit an address space.
@@ -223,7 +222,7 @@ impl HostArray {
 
     /// The same elements as they are stored.
     pub(crate) fn unchanged(&self) -> Self {
-        Self { changes: SmallVec::new(), ..self.clone() }
+        Self { changes: Vec::new(), ..self.clone() }
     }
 
     /// The same with one more conversion on the way.
@@ -260,6 +259,19 @@ fn standard_strides(shape: &[usize]) -> SmallVec<[isize; 4]> {
         next = next.saturating_mul(isize::try_from(*len).unwrap_or(isize::MAX));
     }
     strides
+}
+
+impl Clone for HostArray {
+    /// As derived, but for the shape: bytes are copied faster than numbers one by one.
+    fn clone(&self) -> Self {
+        Self {
+            bytes: self.bytes.clone(),
+            stored: self.stored,
+            shape: SmallVec::from_slice(&self.shape),
+            steps: self.steps.clone(),
+            changes: self.changes.clone(),
+        }
+    }
 }
 
 impl std::fmt::Debug for HostArray {

@@ -130,7 +130,7 @@ impl BatchCore {
             dtype: array.dtype(),
             dims: plan.dims(array, place),
             offset: plan.fields[place].offset,
-            bytes: array.bytes(),
+            bytes: plan.fields[place].bytes,
             group: plan.fields[place].group,
             told: plan.told(batch, place, terms),
         };

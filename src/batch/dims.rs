@@ -13,7 +13,7 @@ pub(crate) struct Dims {
 
 impl Dims {
     pub(crate) fn c_order(shape: &[usize]) -> Self {
-        Self { shape: shape.into(), strides: None }
+        Self { shape: SmallVec::from_slice(shape), strides: None }
     }
 
     /// With strides that go forward.

@@ -54,7 +54,8 @@ impl HostBatch {
         N: AsRef<str>,
         A: Into<HostArray>,
     {
-        fields.into_iter().fold(Self::new(), |batch, (name, array)| batch.with(name, array))
+        let named = |(name, array): (N, A)| (Name::new(name), array.into());
+        Self { fields: fields.into_iter().map(named).collect(), ..Self::default() }
     }
 
     /// Lets something travel along: it comes out as [`DeviceBatch::meta`](crate::DeviceBatch::meta).

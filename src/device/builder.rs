@@ -145,7 +145,7 @@ impl<'a> DeviceBuilder<'a> {
     /// 1 elsewhere, which sends each by itself.
     ///
     /// A batch of at most 64 KiB that is submitted while others are on their way waits until there are so many, until
-    /// somebody polls a transfer that is not there, until the link has run dry, or for 50 µs.
+    /// somebody polls a transfer that is not there, or until the link has run dry.
     pub const fn batches_per_call(mut self, batches: usize) -> Self {
         self.batches_per_call = Some(batches);
         self

@@ -82,8 +82,10 @@ impl Part {
 pub(crate) struct FieldPlan {
     /// Where it begins in the image.
     pub(crate) offset: usize,
+    pub(crate) bytes: usize,
     /// Where what is sent of it begins: elsewhere if it is rearranged on the device.
     pub(crate) sent_at: usize,
+    pub(crate) sent_bytes: usize,
     /// `None` for a field without bytes.
     pub(crate) group: Option<usize>,
     pub(crate) route: FieldRoute,
@@ -125,7 +127,8 @@ impl Plan {
             gathered |= array.contiguous_bytes().is_none();
             let (offset, end) = plan.room(bytes).ok_or_else(|| too_large(batch))?;
             plan.bytes = plan.bytes.max(end);
-            plan.fields.push(FieldPlan { offset, sent_at: offset, group: None, route });
+            let (sent_at, sent_bytes) = (offset, bytes);
+            plan.fields.push(FieldPlan { offset, bytes, sent_at, sent_bytes, group: None, route });
         }
         plan.lay_out(batch, terms).ok_or_else(|| too_large(batch))?;
         let bound = if gathered { INLINE_GATHERED } else { INLINE };
@@ -152,22 +155,27 @@ impl Plan {
 
     /// Finds scratch memory for what is rearranged, and cuts all into parts. `None` if no address space holds it.
     fn lay_out(&mut self, batch: &HostBatch, terms: &Terms) -> Option<()> {
-        for (index, (_, array)) in batch.fields().iter().enumerate() {
-            let FieldPlan { offset, route, .. } = &self.fields[index];
-            let (way, offset, bytes) = (route.way, *offset, array.bytes());
+        for index in 0..self.fields.len() {
+            let FieldPlan { offset, bytes, ref route, .. } = self.fields[index];
             if bytes == 0 {
                 continue;
             }
-            let sent = self.sent(batch, index);
+            let (way, in_place) = (route.way, self.fields[index].is_in_place());
+            let (start, end) = if in_place {
+                (offset, offset + bytes)
+            } else {
+                let sent_bytes = self.sent(batch, index).bytes();
+                let (start, end) = self.room(sent_bytes)?;
+                self.bytes = end;
+                let field = &mut self.fields[index];
+                (field.sent_at, field.sent_bytes) = (start, sent_bytes);
+                (start, end)
+            };
             let chunk = match way {
                 Way::Staged => terms.chunk_bytes,
-                Way::Direct => sent.bytes(),
-                Way::Rows => Rows::of(sent).chunk_bytes(),
+                Way::Direct => end - start,
+                Way::Rows => Rows::of(self.sent(batch, index)).chunk_bytes(),
             };
-            let in_place = self.fields[index].is_in_place();
-            let (start, end) = if in_place { (offset, offset + bytes) } else { self.room(sent.bytes())? };
-            self.bytes = self.bytes.max(end);
-            self.fields[index].sent_at = start;
             self.place(index, Part { way, group: 0, fields: index..index + 1, start, end, chunk }, in_place);
         }
         Some(())
@@ -219,18 +227,22 @@ impl Plan {
 
     /// What there is to tell of a field.
     pub(crate) fn told(&self, batch: &HostBatch, field: usize, terms: &Terms) -> Told {
-        let plan = &self.fields[field];
-        let sent = self.sent(batch, field);
-        let sent_bytes = if plan.group.is_some() { sent.bytes() } else { 0 };
-        let part = self.parts.iter().find(|part| part.fields.contains(&field));
-        let pieces = match plan.route.way {
+        let FieldPlan { sent_bytes, ref route, .. } = self.fields[field];
+        let pieces = match route.way {
             _ if sent_bytes == 0 => 0,
             Way::Direct => 1,
-            Way::Rows => Rows::of(sent).pieces,
-            Way::Staged => part.map_or(0, |part| part.bytes().div_ceil(terms.chunk_bytes)),
+            // Small ones share a chunk with neighbours.
+            Way::Staged if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
+            Way::Staged => sent_bytes.div_ceil(terms.chunk_bytes),
+            Way::Rows => Rows::of(self.sent(batch, field)).pieces,
         };
-        let (way, reason) = (plan.route.way, plan.route.reason);
-        Told { way, reason, is_rearranged: !plan.is_in_place(), pieces, sent_bytes }
+        Told {
+            way: route.way,
+            reason: route.reason,
+            is_rearranged: !self.fields[field].is_in_place(),
+            pieces,
+            sent_bytes,
+        }
     }
 
     /// Bytes that go through staging, padding between packed fields included.

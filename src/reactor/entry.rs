@@ -162,8 +162,10 @@ impl Entry {
                 drop_later(device, core);
             }
             Done::Many(sent) => {
-                for Sent { core, group, segment } in sent {
-                    Held { segment: Some(segment), source: None }.let_go(device, lost);
+                if !lost {
+                    device.engine.release_all(sent.iter().map(|sent| &sent.segment));
+                }
+                for Sent { core, group, .. } in sent {
                     core.over(group, result.clone());
                     drop_later(device, core);
                 }

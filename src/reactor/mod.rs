@@ -182,6 +182,10 @@ impl Reactor {
             ask(entries, device, pace, &mut now);
         }
         pace.found_left = false;
+        drop(held);
+        if device.engine.together.is_due(device) {
+            device.engine.together.flush(device);
+        }
     }
 
     /// Sleeps, but not beyond what came up meanwhile. Answers whether the thread is to end.
@@ -239,7 +243,7 @@ impl Reactor {
             );
             device.counters.count_overdue();
         }
-        if device.engine.together.due().is_some_and(|due| device.is_idle() || due <= now) {
+        if device.engine.together.is_due(device) {
             let flushed = device.clone();
             device.engine.run(Box::new(move || flushed.engine.together.flush(&flushed)));
             moved = true;

@@ -11,7 +11,7 @@ use crate::admission::Block;
 use crate::backend::{Backend, Fault, Memory};
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Shared;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::memory::allocate::{block_for, out_of_memory};
 use crate::plan::Plan;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -131,27 +131,27 @@ impl Engine {
 
     /// Stages a small batch here if nothing of its pipeline is on its way through the threads and there is room.
     ///
-    /// Else gives it back.
-    pub(crate) fn try_inline(&self, core: &BatchOwner, batch: HostBatch, plan: Plan) -> Result<(), (HostBatch, Plan)> {
+    /// Else it comes back.
+    pub(crate) fn try_inline(&self, core: &BatchOwner, batch: HostBatch, plan: Plan) -> Option<(HostBatch, Plan)> {
         let device = &core.device;
         if device.has_many_copies() {
-            return Err((batch, plan));
+            return Some((batch, plan));
         }
         let _inside = device.backend.enter();
         let joins = send::is_one_staged_part(&plan) && self.together.takes(device);
         if !joins && !self.flushed(device) {
-            return Err((batch, plan));
+            return Some((batch, plan));
         }
         let bytes = send::segment_bytes(&plan);
         let segment = {
             let mut state = lock(&self.state);
             if state.held || state.lanes.contains_key(&core.pipeline.id()) {
-                return Err((batch, plan));
+                return Some((batch, plan));
             }
             if bytes == 0 { None } else { state.ring.take(bytes) }
         };
         match segment {
-            None if bytes > 0 => return Err((batch, plan)),
+            None if bytes > 0 => return Some((batch, plan)),
             Some(segment) if joins => self.together.post(device, send::parcel(core, batch, &plan, segment)),
             segment => {
                 if let Err(error) = send::send_inline(core, &batch, &plan, segment) {
@@ -159,7 +159,7 @@ impl Engine {
                 }
             }
         }
-        Ok(())
+        None
     }
 
     /// Enqueues the small batches that wait for each other. Answers whether none is left: another thread may be at it.
@@ -223,9 +223,14 @@ impl Engine {
 
     /// A chunk of the ring is free again.
     pub(crate) fn release(&self, segment: &Segment) {
+        self.release_all([segment]);
+    }
+
+    /// Several are.
+    pub(crate) fn release_all<'a>(&self, segments: impl IntoIterator<Item = &'a Segment>) {
         let waiting = {
             let mut state = lock(&self.state);
-            state.ring.release(segment);
+            segments.into_iter().for_each(|segment| state.ring.release(segment));
             !state.lanes.is_empty()
         };
         if waiting {

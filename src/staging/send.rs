@@ -41,8 +41,8 @@ pub(super) enum From<'a> {
 pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: usize, end: usize, dst: *mut u8) {
     for place in plan.parts[part].fields.clone() {
         let array = plan.sent(batch, place);
-        let first = plan.fields[place].sent_at;
-        let (from, to) = (start.max(first), end.min(first + array.bytes()));
+        let FieldPlan { sent_at: first, sent_bytes, .. } = plan.fields[place];
+        let (from, to) = (start.max(first), end.min(first + sent_bytes));
         if from < to {
             // SAFETY: `from` lies in `start..end`, so the address stays in the memory that the caller answers for.
             let dst = unsafe { dst.add(from - start) };

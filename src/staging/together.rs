@@ -2,11 +2,10 @@
 //!
 //! What a call of the driver costs is more than what a few KiB take on the link. A batch that is submitted while others are
 //! on their way is staged at once and waits; all that wait are enqueued, in order, when there are enough of them, when
-//! somebody polls a transfer that is not there, when the link has run dry, or a moment later.
+//! somebody polls a transfer that is not there, or when the link has run dry.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Segment;
 use crate::backend::{Event, Fault, Pitched};
@@ -15,11 +14,8 @@ use crate::device::Shared;
 use crate::error::Error;
 use crate::plan::operations;
 use crate::reactor::{Done, Entry, Held};
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, caught, lock};
-
-/// How long a batch waits at most when nobody polls and none follows.
-const PATIENCE: Duration = Duration::from_micros(50);
 
 /// A small batch that is staged, in one part.
 #[derive(Debug)]
@@ -57,8 +53,6 @@ struct State {
     parcels: Vec<Parcel>,
     /// A thread is enqueueing: nobody else may, so that order is kept.
     sending: bool,
-    /// When the first of them is enqueued at the latest.
-    due: Duration,
 }
 
 impl Together {
@@ -76,17 +70,14 @@ impl Together {
     pub(super) fn post(&self, device: &Arc<Shared>, parcel: Parcel) {
         let count = {
             let mut state = lock(&self.state);
-            if state.parcels.is_empty() {
-                state.due = device.clock.now() + PATIENCE;
-            }
             state.parcels.push(parcel);
             self.waiting.store(state.parcels.len(), Ordering::Release);
             state.parcels.len()
         };
-        match count {
-            1 => device.reactor.notify_by(lock(&self.state).due),
-            many if many >= self.most => self.flush(device),
-            _ => {}
+        // Who finds the link dry looks for what waits, after a fence as well: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if count >= self.most || device.is_idle() {
+            self.flush(device);
         }
     }
 
@@ -96,13 +87,12 @@ impl Together {
         state.parcels.is_empty() && !state.sending
     }
 
-    /// Until when what waits may wait; `None` if nothing does.
-    pub(crate) fn due(&self) -> Option<Duration> {
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            return None;
+    /// Whether something waits and the link has run dry.
+    pub(crate) fn is_due(&self, device: &Shared) -> bool {
+        device.is_idle() && {
+            fence(Ordering::SeqCst);
+            self.waiting.load(Ordering::Acquire) > 0
         }
-        let state = lock(&self.state);
-        (!state.parcels.is_empty()).then_some(state.due)
     }
 
     /// Enqueues what waits, unless another thread is at it: then that one does.

@@ -77,17 +77,13 @@ fn who_polls_what_waits_sends_it() {
 }
 
 #[test]
-fn what_nobody_polls_goes_a_moment_later_or_when_the_link_has_run_dry() {
+fn what_nobody_polls_goes_when_the_link_has_run_dry() {
     let sim = sim(16);
     let transfers = submit(&sim, 3);
-    sim.advance(std::time::Duration::from_micros(49));
-    assert_eq!(copies(&sim).len(), 1);
-    sim.advance(std::time::Duration::from_micros(1));
-    assert_eq!(copies(&sim), [(1, 1000), (2, 2000)]);
-    let more = submit(&sim, 2);
-    assert!(sim.complete_next() && sim.complete_next());
+    assert_eq!(copies(&sim), [(1, 1000)]);
+    assert!(sim.complete_next());
     assert_eq!(copies(&sim), [(2, 2000)], "nothing is on its way any more");
-    drop((transfers, more));
+    drop(transfers);
     sim.complete_all();
     assert_eq!(sim.device().stats().device_used, 0);
 }
