@@ -2,6 +2,8 @@
 //! `memcpy` on the host. `--help` tells the options.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program tells what it measures")]
 
+#[path = "link/batched.rs"]
+mod batched;
 #[path = "link/both.rs"]
 mod both;
 #[path = "link/cast.rs"]

@@ -78,11 +78,16 @@ impl Crops {
             return Ok(());
         };
         let cubes = Cubes::new(context, self, volume)?;
-        let (copies, few, more) = (|| cubes.copies(count), || cubes.gather(count, 32), || cubes.gather(count, 64));
+        let (copies, batches) = (|| cubes.copies(count), || cubes.batches(count));
+        let (few, more) = (|| cubes.gather(count, 32), || cubes.gather(count, 64));
         cubes.check(|| cubes.copies(1))?;
         cubes.check(|| cubes.gather(1, 32))?;
         let gather = |blocks: u32| format!("gather kernel of {blocks} blocks");
-        let bare: [Bare<'_>; 3] = [("3-D copies".to_owned(), &copies), (gather(32), &few), (gather(64), &more)];
+        let mut bare: Vec<Bare<'_>> = vec![("3-D copies".to_owned(), &copies), (gather(32), &few), (gather(64), &more)];
+        match cubes.check(|| cubes.batches(1)) {
+            Ok(()) => bare.push(("3-D copies in one call".to_owned(), &batches)),
+            Err(error) => rig.left_out(&format!("{name}, 3-D copies in one call"), &error.to_string()),
+        }
         self.measure(rig, volume, &Job { bare: &bare, ..job(name.to_owned()) })?;
         let beside = format!("{name} beside compute");
         self.measure(rig, volume, &Job { bare: &bare, beside: compute, ..job(beside) })

@@ -1,4 +1,5 @@
-//! [`Cubes`]: the bare loops that crops are held against, 3-D copies and a kernel that gathers from page-locked memory.
+//! [`Cubes`]: the bare loops that crops are held against: 3-D copies, many of them in a call, and a kernel that gathers from
+//! page-locked memory.
 #![expect(unsafe_code, reason = "calls the driver and launches a kernel")]
 
 use std::ptr::null_mut;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use inflight::cudarc::driver::{CudaContext, CudaFunction, CudaSlice, LaunchConfig, PushKernelArg, result, sys};
 use inflight::{HostArray, Registered};
 
+use super::batched::{Batched, Piece};
 use super::check::first_wrong;
 use super::compute::kernel;
 use super::crops::Crops;
@@ -21,6 +23,7 @@ pub(crate) struct Cubes<'a> {
     volume: &'a HostArray,
     raw: Raw,
     gather: CudaFunction,
+    batched: Option<Batched>,
     /// Where the volume is for a kernel.
     at: sys::CUdeviceptr,
     /// Where each crop of each batch begins, in elements.
@@ -36,14 +39,15 @@ impl<'a> Cubes<'a> {
         let offset = |[z, y, x]: [usize; 3]| u32::try_from((z * crops.line + y) * crops.line + x);
         let corners = crops.batches.iter().flatten().map(|corner| offset(*corner)).collect::<Result<Vec<_>, _>>()?;
         let corners = raw.stream().clone_htod(&corners)?;
-        Ok(Self { crops, volume, gather: kernel("gather_cubes", context)?, at, corners, raw })
+        let gather = kernel("gather_cubes", context)?;
+        Ok(Self { crops, volume, raw, gather, batched: Batched::find(), at, corners })
     }
 
     /// Sends so many batches, a 3-D copy a crop. Seconds in all.
     pub(crate) fn copies(&self, count: usize) -> Outcome<f64> {
         self.raw.rounds(count, |number, slot| {
-            let corners = self.crops.batch(number).iter().zip(0..);
-            corners.map(|(corner, nth)| self.copy(*corner, nth, slot)).collect()
+            let mut corners = self.crops.batch(number).iter().zip(0..);
+            corners.try_for_each(|(corner, nth)| self.copy(*corner, nth, slot))
         })
     }
 
@@ -79,6 +83,21 @@ impl<'a> Cubes<'a> {
         // SAFETY: both ends hold what is copied, and live until the slots have been waited for.
         unsafe { sys::cuMemcpy3DAsync_v2(&raw const copy, self.raw.stream().cu_stream()) }.result()?;
         Ok(())
+    }
+
+    /// Sends so many batches, all 3-D copies of one in a call. Seconds in all.
+    pub(crate) fn batches(&self, count: usize) -> Outcome<f64> {
+        let batched = self.batched.as_ref().ok_or("the driver has no cuMemcpy3DBatchAsync")?;
+        let Crops { edge, line, .. } = *self.crops;
+        self.raw.rounds(count, |number, slot| {
+            let piece = |([z, y, x], nth): (&[usize; 3], usize)| {
+                let from = self.at + (((z * line + y) * line + x) * 4) as u64;
+                Piece::cube(from, line, self.raw.device(slot) + (nth * edge * edge * edge * 4) as u64, edge)
+            };
+            let mut pieces: Vec<_> = self.crops.batch(number).iter().zip(0..).map(piece).collect();
+            // SAFETY: both ends hold what is copied, and live until the slots have been waited for.
+            unsafe { batched.enqueue(&mut pieces, self.raw.stream().cu_stream()) }
+        })
     }
 
     /// Sends so many batches, a launch of so many blocks for each. Seconds in all.

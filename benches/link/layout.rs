@@ -18,7 +18,7 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     rig.title(&format!("{shape:?} images from pageable memory, channels first on the device, by source bytes"));
     let (elements, planes) = (images * height * width * channels, [images, channels, height, width]);
     let place = |at: &[usize]| ((at[0] * height + at[2]) * width + at[3]) * channels + at[1];
-    let device = rig.device_with(8 << 30)?;
+    let device = rig.device_with(16 << 30)?;
 
     let arrays = (0..rig.singles().len() / elements)
         .map(|number| Ok(rig.singles().array(number * elements, &shape)?.permuted_axes(PLANES)?))

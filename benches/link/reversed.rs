@@ -12,7 +12,7 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     let shape @ [depth, height, width] = rig.size([64, 1024, 1024], [16, 256, 256]);
     let array = rig.doubles().array(0, &shape)?;
     rig.title(&format!("{shape:?} of f64 from pageable memory, reversed"));
-    let device = rig.device_with(8 << 30)?;
+    let device = rig.device_with(16 << 30)?;
     let job = |name| Job { reaches: &[Reach::OfLink(0.85)], ..Job::new(name, &device, 4, array.bytes()) };
     let value = |z: usize, y: usize, x: usize| f64::at((z * height + y) * width + x);
 

@@ -83,7 +83,7 @@ class Feed:
 
     def loader_of(self, batches, workers):
         """`DataLoader` with page-locked memory, whole batches to a worker."""
-        more = {"persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}
+        more = {"persistent_workers": True, "multiprocessing_context": "fork", "timeout": 60} if workers else {}
         return self.torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers, pin_memory=True, **more)
 
     def loader(self, job):

@@ -83,6 +83,7 @@ impl Rearrangement {
 
 /// How good a backend is at rearranging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "the host is slow at it"))]
 pub(crate) enum Rearranges {
     /// It can't.
     Not,

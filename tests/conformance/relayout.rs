@@ -248,3 +248,16 @@ fn small_fields_stay_together_beside_rearranged_ones() {
         },
     );
 }
+
+#[test]
+fn on_a_single_stream_the_kernel_is_in_line_as_well() {
+    let stream = inflight::ComputeStream::Host(inflight::HostStream::new().unwrap());
+    let builder = Device::builder().host().overlap(inflight::Overlap::Off(&stream)).relayout(Relayout::Device);
+    let device = builder.build().unwrap();
+    futures::executor::block_on(async {
+        for (name, view, expected) in views() {
+            let batch = device.transfer(("x", view)).await.unwrap().await.unwrap();
+            assert_eq!(on_host::<f32>(&batch, "x").await, expected, "{name}");
+        }
+    });
+}

@@ -145,3 +145,26 @@ fn rows_and_boxes_of_registered_memory_arrive_by_few_calls() {
     drop(batch);
     rig.finish();
 }
+
+#[test]
+fn a_fault_of_a_kernel_or_of_rows_fails_that_batch_alone() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(stand_in) = rig.stand_in else { return };
+    let volume = ndarray::Array::from_shape_fn((70, 80, 9000), |(z, y, x)| (z * 7 + y * 3 + x) as u8);
+    let registered = block_on(rig.device.register(volume)).unwrap();
+    let cases = [
+        ("cuLaunchKernel", array(Dtype::F32).permuted_axes([0, 3, 1, 2]).unwrap()),
+        ("cuMemcpyBatchAsync_v2", registered.select_rows([5, 0, 69, 5, 3]).unwrap()),
+        ("cuMemcpy3DAsync_v2", registered.slice(s![3..67, 5..69, 20..84]).unwrap()),
+    ];
+    for (function, view) in cases {
+        stand_in.fail(Some(function), 1, 2);
+        let source = stream::iter([("x", view.clone())]).to_device(&rig.device).relayout(Relayout::Device);
+        let error = block_on(source.buffered(1).try_next()).unwrap_err();
+        assert!(!error.is_fatal() && error.to_string().contains(function), "{error}");
+        assert_eq!(stand_in.faults_left(), 0);
+        let batch = sent(&rig, HostBatch::new().with("x", view));
+        assert_eq!(batch.explain().fields[0].is_rearranged, function == "cuLaunchKernel");
+    }
+    rig.finish();
+}

@@ -160,6 +160,8 @@ mod tests {
         let plan = plan(Dtype::F64, &[4, 1, 3, 5, 7], &[105, 9, 1, 21, 3], Some(Change::Cast(Dtype::F32)));
         assert_eq!(axes(&plan), (vec![4, 3, 35], vec![105, 1, 3]));
         assert_eq!((plan.job, plan.layout.stored, plan.layout.wanted), (Job::Cast, 12, 11));
+        let same = self::plan(Dtype::F64, &[4], &[2], Some(Change::Cast(Dtype::F64)));
+        assert_eq!(same.job, Job::Copy(8));
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use cudarc::driver::{result, sys};
 use half::{bf16, f16};
 
 use super::Bed;
+use crate::backend::cuda::CudaQueue;
 use crate::backend::queue::Driver;
-use crate::backend::{Backend, HostEvent, HostQueue, Rearrangement, Space};
+use crate::backend::{Backend, HostEvent, HostQueue, Rearrangement, Severity, Space, StreamHandle};
 use crate::batch::{Change, Normalization};
 use crate::dtype::Dtype;
 
@@ -205,7 +207,28 @@ fn repeated_and_empty_axes_are_as_on_the_host() {
         let (shape, strides) = (shape.as_slice().into(), strides.as_slice().into());
         let (src, dst) = (std::ptr::null(), std::ptr::null_mut());
         let plan = Rearrangement { src, dst, stored: Dtype::F32, shape, strides, change: None };
+        let launches = bed.calls(["cuLaunchKernel"]);
         let (found, expected) = both(&bed, (plan.clone(), first), &content);
         assert!(found == expected, "{plan:?}");
+        if expected.is_empty() {
+            assert_eq!(bed.calls(["cuLaunchKernel"]), launches, "there is nothing to do");
+        }
     }
+}
+
+#[test]
+fn a_stream_that_is_being_captured_is_refused() {
+    let Some(bed) = Bed::new(|_| {}) else { return };
+    let theirs = bed.backend.context.theirs.new_stream().unwrap();
+    let stream = StreamHandle::Cuda(CudaQueue::theirs(&theirs));
+    let before = bed.calls(["cuLaunchKernel"]);
+    let (plan, _) = rearrangement(ORDERS[1], Dtype::U8, None);
+    let [src, dst] = [0, 0].map(|_| bed.alloc(Space::Device, plan.bytes()));
+    theirs.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    // SAFETY: both ends live as long as the bed.
+    let refused = unsafe { bed.backend.rearrange(&stream, Rearrangement { src, dst, ..plan }, &[]) };
+    assert_eq!(refused.unwrap_err().severity(), Severity::Later);
+    assert_eq!(bed.calls(["cuLaunchKernel"]), before);
+    // SAFETY: the capture of this stream was begun above, by this thread.
+    unsafe { result::stream::end_capture(theirs.cu_stream()) }.unwrap();
 }
