@@ -1,6 +1,6 @@
 //! Memory that will be read soon is asked for: where more than a plain copy is done with each cache line, too few of them
 //! would be on their way at a time, and the processor would wait for most.
-#![expect(unsafe_code, reason = "the instruction is only offered so")]
+#![cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "the instruction is only offered so"))]
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;

@@ -55,12 +55,11 @@ pub(super) unsafe fn copy<T: Bits>(sheet: &Sheet<'_>) -> bool {
 ///
 /// They are readable, and `dst` has room for all of them.
 unsafe fn braid<T: Bits, const N: usize>(strands: [*const u8; N], len: usize, dst: *mut u8) {
-    let mut done = 0;
     #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
-        // SAFETY: the processor was asked, and the rest is the caller's contract.
-        done = unsafe { weave::together::<T, N>(strands, len, dst) };
-    }
+    // SAFETY: the processor is asked, and the rest is the caller's contract.
+    let done = if has_avx2() { unsafe { weave::together::<T, N>(strands, len, dst) } } else { 0 };
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
     for at in done..len {
         // SAFETY: one of the strands' elements.
         let together = strands.map(|strand| unsafe { strand.cast::<T>().wrapping_add(at).read_unaligned() });
@@ -75,12 +74,11 @@ unsafe fn braid<T: Bits, const N: usize>(strands: [*const u8; N], len: usize, ds
 ///
 /// They are readable, and each destination has room for `len` elements.
 unsafe fn unbraid<T: Bits, const N: usize>(src: *const u8, len: usize, strands: [*mut u8; N]) {
-    let mut done = 0;
     #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
-        // SAFETY: the processor was asked, and the rest is the caller's contract.
-        done = unsafe { weave::apart::<T, N>(src, len, strands) };
-    }
+    // SAFETY: the processor is asked, and the rest is the caller's contract.
+    let done = if has_avx2() { unsafe { weave::apart::<T, N>(src, len, strands) } } else { 0 };
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
     for at in done..len {
         // SAFETY: one element of each strand.
         let held = unsafe { src.cast::<[T; N]>().wrapping_add(at).read_unaligned() };

@@ -1,6 +1,7 @@
 //! Writes an array's bytes in logical order. `axes.rs` cuts what is asked for into slabs, `slab.rs` finds the way for each:
-//! runs (`copy.rs`), tiles of what is transposed (`tile.rs`, `block.rs`, `braid.rs`, `weave.rs`), single axes (`stretch.rs`), and
-//! conversions on the way (`convert/`). `ahead.rs` asks for memory before it is read.
+//! runs (`copy.rs`), tiles of what is transposed (`tile.rs`, `block.rs`), channels (`braid.rs`, `weave.rs`), single axes
+//! (`stretch.rs`), and conversions on the way (`convert/`). `ahead.rs` asks for memory before it is read, `wide.rs` for
+//! what the processor has.
 #![expect(unsafe_code, reason = "reads and writes elements by address")]
 
 mod ahead;
