@@ -61,12 +61,14 @@ mod transposed;
 
 use std::process::ExitCode;
 
-use rig::{Outcome, Rig};
+use rig::{Outcome, Rig, Settings};
 
 const HELP: &str = "Measures transfers against their limit in the same run.
 
   --device auto|host|cuda:N  where to send [auto]
   --job NAME                 one of those below; may be given again [all]
+  --threads N                staging threads [the device's default]
+  --staging BYTES            bytes of the staging ring [the device's default]
   --json                     a line of JSON for each row, and no table
   --help                     prints this";
 
@@ -94,14 +96,20 @@ const JOBS: [(&str, Job); 17] = [
 ];
 
 fn main() -> ExitCode {
-    let (mut device, mut jobs, mut json) = ("auto".to_owned(), Vec::new(), false);
+    let mut settings = Settings { device: "auto".to_owned(), json: false, staging_threads: None, staging_bytes: None };
+    let mut jobs = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match (argument.as_str(), JOBS.map(|(name, _)| name)) {
             // What cargo adds.
             ("--bench", _) => {}
-            ("--json", _) => json = true,
-            ("--device", _) => device = arguments.next().unwrap_or_default(),
+            ("--json", _) => settings.json = true,
+            ("--device", _) => settings.device = arguments.next().unwrap_or_default(),
+            ("--threads" | "--staging", _) => match arguments.next().and_then(|number| number.parse().ok()) {
+                Some(number) if argument == "--threads" => settings.staging_threads = Some(number),
+                Some(number) => settings.staging_bytes = Some(number),
+                None => return refuse(&format!("{argument} is a number")),
+            },
             ("--job", names) => match arguments.next() {
                 Some(job) if names.contains(&job.as_str()) => jobs.push(job),
                 other => return refuse(&format!("--job is one of {names:?}, not {other:?}")),
@@ -113,7 +121,8 @@ fn main() -> ExitCode {
             (other, _) => return refuse(&format!("there is no option \"{other}\"")),
         }
     }
-    let mut rig = match Rig::new(&device, json) {
+    let device = settings.device.clone();
+    let mut rig = match Rig::new(settings) {
         Ok(rig) => rig,
         Err(error) => return refuse(&format!("--device {device}: {error}")),
     };

@@ -46,7 +46,7 @@ pub(crate) struct Load {
 pub(crate) struct Burnt {
     /// How many times as long as alone a kernel took.
     pub(crate) slower: f64,
-    /// Of the thread that launched them, in seconds.
+    /// Of the thread that launched them, since the first had run, in seconds.
     pub(crate) processor_time: f64,
 }
 
@@ -106,12 +106,12 @@ impl Burn {
         let event = || self.stream.context().new_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC));
         let events = (0..QUEUED).map(|_| event()).collect::<Result<Vec<_>, _>>()?;
         let mut launched = 0_usize;
-        let mut first = Instant::now();
+        let (mut first, mut spent) = (Instant::now(), 0.0);
         while !stop.load(Ordering::Relaxed) {
             if let Some(done) = launched.checked_sub(events.len()) {
                 events[done % events.len()].synchronize()?;
                 if done == 0 {
-                    first = Instant::now();
+                    (first, spent) = (Instant::now(), processor_time_of_thread());
                     let _ = begun.send(());
                 }
             }
@@ -122,7 +122,7 @@ impl Burn {
         (0..events.len().min(launched))
             .try_for_each(|back| events[(launched - 1 - back) % events.len()].synchronize())?;
         let each = first.elapsed().as_secs_f64() / launched.saturating_sub(1).max(1) as f64;
-        Ok(Burnt { slower: each, processor_time: processor_time_of_thread() })
+        Ok(Burnt { slower: each, processor_time: processor_time_of_thread() - spent })
     }
 }
 

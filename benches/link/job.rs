@@ -78,8 +78,8 @@ impl<'a> Job<'a> {
             load.map(Load::end).transpose()?;
         }
 
-        let before = processor_time();
         let load = self.beside.map(Compute::begin).transpose()?;
+        let before = processor_time();
         let (seconds, last) = timed(|| rig.runtime.block_on(self.send(batch)))?;
         let burnt = load.map(Load::end).transpose()?;
         let not_ours = burnt.as_ref().map_or(0.0, |burnt| burnt.processor_time);

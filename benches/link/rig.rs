@@ -17,6 +17,15 @@ pub(crate) use super::row::Row;
 /// What a job answers.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) device: String,
+    pub(crate) json: bool,
+    pub(crate) staging_threads: Option<usize>,
+    pub(crate) staging_bytes: Option<usize>,
+}
+
 /// Where the jobs run.
 pub(crate) struct Rig {
     pub(crate) device: Device,
@@ -26,6 +35,7 @@ pub(crate) struct Rig {
     /// The device's memory or link is a model.
     pub(super) modelled: bool,
     pub(super) json: bool,
+    settings: Settings,
     link: OnceCell<Link>,
     bytes: OnceCell<Pool<u8>>,
     singles: OnceCell<Pool<f32>>,
@@ -33,8 +43,9 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) fn new(asked: &str, json: bool) -> Outcome<Self> {
-        let first = match asked {
+    pub(crate) fn new(settings: Settings) -> Outcome<Self> {
+        let json = settings.json;
+        let first = match settings.device.as_str() {
             "auto" => Device::auto()?,
             "host" => Device::host()?,
             other => match other.strip_prefix("cuda:").map(str::parse) {
@@ -50,7 +61,7 @@ impl Rig {
         let modelled = hardware.as_ref().is_some_and(|hardware| hardware.model.to_lowercase().contains("stand-in"));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let (link, bytes, singles, doubles) = (OnceCell::new(), OnceCell::new(), OnceCell::new(), OnceCell::new());
-        let mut rig = Self { device: first, context, runtime, modelled, json, link, bytes, singles, doubles };
+        let mut rig = Self { device: first, context, runtime, modelled, json, settings, link, bytes, singles, doubles };
         rig.device = rig.device_with(1 << 30)?;
         if !json {
             let hardware = hardware.map(|hardware| format!("{hardware:?}")).unwrap_or_default();
@@ -66,9 +77,17 @@ impl Rig {
 
     /// Settings for a further device of the same kind.
     pub(crate) fn builder(&self) -> DeviceBuilder<'static> {
-        match &self.context {
+        let builder = match &self.context {
             Some(context) => Device::builder().context(context),
             None => Device::builder().host(),
+        };
+        let builder = match self.settings.staging_threads {
+            Some(threads) => builder.staging_threads(threads),
+            None => builder,
+        };
+        match self.settings.staging_bytes {
+            Some(bytes) => builder.staging_bytes(bytes),
+            None => builder,
         }
     }
 

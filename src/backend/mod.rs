@@ -299,6 +299,11 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
         fields: &[crate::batch::Name],
     ) -> Result<(), Fault>;
 
+    /// Whether `copy_pitched` hands many contiguous copies over in one call.
+    fn takes_many(&self) -> bool {
+        true
+    }
+
     /// How good it is at `rearrange`.
     fn rearranges(&self) -> Rearranges {
         Rearranges::Slowly

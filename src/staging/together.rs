@@ -164,7 +164,7 @@ fn enqueue(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
     // SAFETY: invariant 1: each block belongs to its batch and each segment to its parcel, and both go into an entry which
     // the reactor keeps until the event behind the copies has fired. Without an event they are quarantined and kept.
     let enqueued = unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &names) };
-    (enqueued, operations(&copies))
+    (enqueued, operations(&copies, device.backend.takes_many()))
 }
 
 /// Marks the parcels as queued behind `event`.

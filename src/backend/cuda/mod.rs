@@ -229,6 +229,10 @@ impl Backend for CudaBackend {
         unsafe { self.rows.enqueue(queue.raw(), copies) }
     }
 
+    fn takes_many(&self) -> bool {
+        self.rows.takes_many()
+    }
+
     fn rearranges(&self) -> Rearranges {
         if self.kernels.is_some() { Rearranges::Fast } else { Rearranges::Not }
     }

@@ -30,6 +30,11 @@ impl RowCopies {
         Self { driver, batch, most_pitch, takes_batches: AtomicBool::new(!batch.is_absent()) }
     }
 
+    /// Whether many contiguous copies go in one call.
+    pub(super) fn takes_many(&self) -> bool {
+        self.takes_batches.load(Ordering::Relaxed)
+    }
+
     /// Enqueues all copies. The context is current.
     ///
     /// # Safety
