@@ -203,7 +203,7 @@ proptest! {
 fn transposed_arrays_of_every_edge() {
     // Around the sides of blocks, squares of lines and streams of each size.
     let lengths: &[usize] =
-        if cfg!(miri) { &[1, 17, 33] } else { &[1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 129] };
+        if cfg!(miri) { &[3, 33] } else { &[1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 129] };
     for dtype in OF_EACH_SIZE {
         for (rows, columns) in lengths.iter().flat_map(|rows| lengths.iter().map(move |columns| (*rows, *columns))) {
             let (bytes, host, numbers) = numbered(&[2, rows, columns], dtype, 1);
