@@ -140,7 +140,6 @@ impl State {
                 if flying.key.is_registered() {
                     flying.core.waiters.forget(&mut flying.key);
                 }
-                device.engine.together.flush(device);
                 device.reactor.help(device);
                 ask(&flying.core)
             })

@@ -32,6 +32,8 @@ const PINNED_BYTES: usize = 1 << 30;
 const THREADS: usize = 8;
 /// Threads at most, whatever is asked for: no machine gathers faster with more.
 const MOST_THREADS: usize = 1024;
+/// Small batches in one call at most: a driver blocks who has about a thousand copies pending.
+const MOST_TOGETHER: usize = 256;
 /// Slots for small read-backs that are made when the device is.
 const READ_SLOTS: usize = 8;
 
@@ -141,11 +143,11 @@ impl<'a> DeviceBuilder<'a> {
         self
     }
 
-    /// Lets so many small batches go to the device in one call where the source is ahead of the link; 16 by default on a GPU,
-    /// 1 elsewhere, which sends each by itself.
+    /// Lets so many small batches, 256 at most, go to the device in one call where the source is ahead of the link; 16 by
+    /// default on a GPU, 1 elsewhere, which sends each by itself.
     ///
-    /// A batch of at most 64 KiB that is submitted while others are on their way waits until there are so many, until
-    /// somebody polls a transfer that is not there, or until the link has run dry.
+    /// A batch of at most 64 KiB, or 16 KiB that must be gathered, which is submitted while others are on their way waits
+    /// until there are so many, or until the link has run dry. A call that fails fails all of its batches.
     pub const fn batches_per_call(mut self, batches: usize) -> Self {
         self.batches_per_call = Some(batches);
         self
@@ -275,7 +277,7 @@ impl<'a> DeviceBuilder<'a> {
         let readback = at_least(1, "readback_bytes", self.readback_bytes.unwrap_or(PINNED_BYTES))?;
         let threads = checked_threads(self.staging_threads.unwrap_or_else(default_threads))?;
         let by_hand = backend.by_hand();
-        let together = at_least(1, "batches_per_call", self.batches_per_call.unwrap_or(default_together(kind)))?;
+        let together = checked_together(self.batches_per_call.unwrap_or(default_together(kind)))?;
         let id = next_id();
         let single = match self.overlap {
             Overlap::Off(stream) => Some(stream.clone()),
@@ -314,6 +316,14 @@ impl<'a> DeviceBuilder<'a> {
         }
         warm(&shared)?;
         Ok(Device::from_shared(shared))
+    }
+}
+
+fn checked_together(batches: usize) -> Result<usize> {
+    match batches {
+        1..=MOST_TOGETHER => Ok(batches),
+        0 => Err(invalid("batches_per_call", batches.to_string(), "it must be at least 1")),
+        _ => Err(invalid("batches_per_call", batches.to_string(), "it must be at most 256")),
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) use shared::{Active, Asked, Flag, Shared, free_all};
 pub use stats::{PipelineStats, Stats};
 
 use crate::admission::{Decision, Grant, Pipeline, Ticket};
-use crate::backend::StreamHandle;
+use crate::backend::{Rearranges, StreamHandle};
 use crate::batch::{Dims, HostBatch};
 use crate::dtype::Element;
 use crate::error::{Error, Result, Returned};
@@ -162,8 +162,8 @@ impl Device {
     async fn transfer_on(&self, batch: HostBatch, terms: Terms) -> Result<Transfer> {
         let admitted = async {
             self.shared.check()?;
-            let plan = Plan::of(&batch, &terms)?;
-            let grant = admitted(&self.shared, &self.shared.direct, block_bytes(&plan, &self.shared)?).await?;
+            let (plan, bytes) = planned(&batch, &terms, &self.shared)?;
+            let grant = admitted(&self.shared, &self.shared.direct, bytes).await?;
             Ok((plan, grant))
         };
         match admitted.await {
@@ -193,7 +193,7 @@ impl Device {
     /// ```
     pub fn explain(&self, batch: &HostBatch) -> Result<Explanation> {
         let terms = self.shared.terms(None);
-        Plan::of(batch, &terms).map(|plan| plan.explain(batch, &terms))
+        planned(batch, &terms, &self.shared).map(|(plan, _)| plan.explain(batch, &terms))
     }
 
     /// Sends one batch if there is room for it now.
@@ -206,8 +206,7 @@ impl Device {
         let terms = shared.terms(None);
         let admitted = || {
             shared.check()?;
-            let plan = Plan::of(&batch, &terms)?;
-            let bytes = block_bytes(&plan, shared)?;
+            let (plan, bytes) = planned(&batch, &terms, shared)?;
             let ask =
                 || shared.admission.admit(&shared.direct, bytes, &mut Ticket::default(), None, shared.clock.now());
             let mut decision = ask();
@@ -401,8 +400,22 @@ fn layout<T: Element>(slice: &impl ReadSource<T>) -> Result<(Dtype, Dims, usize)
     Ok((T::DTYPE, Dims::c_order(&shape), bytes))
 }
 
-/// Bytes of the block that a plan needs.
-pub(crate) fn block_bytes(plan: &Plan, device: &Shared) -> Result<usize> {
+/// The plan of a batch, and the bytes of its block.
+///
+/// Where scratch memory makes a batch too large for the device the host brings it into order, unless that was ruled out.
+pub(crate) fn planned(batch: &HostBatch, terms: &Terms, device: &Shared) -> Result<(Plan, usize)> {
+    let plan = Plan::of(batch, terms)?;
+    let bytes = block_bytes(&plan, device)?;
+    let may_be_here = matches!(terms.relayout, Relayout::Auto | Relayout::Preserve) && plan.has_scratch();
+    if may_be_here && bytes > device.admission.bytes().limit {
+        let plan = Plan::of(batch, &Terms { rearranges: Rearranges::Not, ..*terms })?;
+        let bytes = block_bytes(&plan, device)?;
+        return Ok((plan, bytes));
+    }
+    Ok((plan, bytes))
+}
+
+fn block_bytes(plan: &Plan, device: &Shared) -> Result<usize> {
     if plan.bytes == 0 {
         return Ok(0);
     }

@@ -15,7 +15,7 @@ use crate::memory::{Owner, Registrations};
 use crate::plan::{Relayout, Terms};
 use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, caught, lock};
 
 /// Everything that the handles, operations and leases of one device share.
@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Copies enqueued and not known to be done.
     pub(crate) copies: AtomicUsize,
+    /// How many times something was recorded behind copies to the device that are not known to be done.
+    pub(crate) uploads: AtomicUsize,
     /// Operations, read-backs and limbo entries that are not over; `drain` waits for none.
     active: AtomicUsize,
     pub(crate) drained: Waiters,
@@ -116,6 +118,7 @@ impl Shared {
             clock: Clock::new(by_hand),
             counters: Counters::default(),
             copies: AtomicUsize::new(0),
+            uploads: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
             drained: Waiters::default(),
             orphans: Mutex::default(),
@@ -292,9 +295,19 @@ impl Shared {
         self.copies.load(Ordering::Acquire) >= MOST_OPERATIONS
     }
 
-    /// Whether no copy is pending, or none will ever be done.
+    /// Whether no copy to the device is pending, or none will ever be done.
     pub(crate) fn is_idle(&self) -> bool {
-        self.copies.load(Ordering::Acquire) == 0 || self.is_lost()
+        self.uploads.load(Ordering::Acquire) == 0 || self.is_lost()
+    }
+
+    /// One upload fewer is pending. Once the link has run dry what waits for company goes: see `Together::post`.
+    pub(crate) fn upload_is_over(&self) {
+        if self.uploads.fetch_sub(1, Ordering::AcqRel) == 1 {
+            fence(Ordering::SeqCst);
+            if self.engine.together.has_waiting() {
+                self.reactor.notify();
+            }
+        }
     }
 
     /// So many copies fewer are pending: those that were held back for them go on.

@@ -245,6 +245,11 @@ impl Plan {
         }
     }
 
+    /// Whether something is rearranged on the device.
+    pub(crate) fn has_scratch(&self) -> bool {
+        self.fields.iter().any(|field| !field.is_in_place())
+    }
+
     /// Bytes that go through staging, padding between packed fields included.
     pub(crate) fn staged_bytes(&self) -> usize {
         self.parts.iter().filter(|part| part.way == Way::Staged).map(Part::bytes).sum()

@@ -64,7 +64,7 @@ impl InMemory {
             }
             next *= len.cast_signed();
         }
-        let moved = |axis: &usize| array.shape()[*axis] > 1;
+        let moved = |axis: &usize| array.shape()[*axis] > 1 && !matches!(array.steps()[*axis], Step::Strided(0));
         let is_permuted = !order.iter().filter(|axis| moved(axis)).is_sorted();
         Self { view, strides, first, is_flipped, repeats, is_permuted }
     }

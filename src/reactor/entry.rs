@@ -42,6 +42,8 @@ pub(crate) struct Entry {
     pub(crate) bytes: usize,
     /// What it counts against the bound of pending operations.
     operations: usize,
+    /// It is on the stream that carries batches to the device.
+    is_upload: bool,
     /// Its time tells the link's rate.
     pub(super) is_copy: bool,
     pub(crate) since: Duration,
@@ -70,10 +72,15 @@ impl Entry {
         operations: usize,
     ) -> Self {
         device.copies.fetch_add(operations, Ordering::AcqRel);
+        let is_upload = stream.id() == device.copy_stream.id();
+        if is_upload {
+            device.uploads.fetch_add(1, Ordering::AcqRel);
+        }
         Self {
             stream: stream.id(),
             bytes,
             operations,
+            is_upload,
             is_copy: true,
             since: Duration::ZERO,
             asked: Duration::ZERO,
@@ -101,6 +108,14 @@ impl Entry {
         self.due = self.since + least.max(patience);
     }
 
+    /// Counts it as pending no longer.
+    fn is_over(&self, device: &Arc<Shared>) {
+        device.copies_are_over(self.operations);
+        if self.is_upload {
+            device.upload_is_over();
+        }
+    }
+
     fn event(&self) -> Option<&Event> {
         match &self.done {
             Done::Chunk(_, _, event) | Done::Orphan(event) | Done::Read(_, event) => Some(event),
@@ -119,7 +134,7 @@ impl Entry {
     ///
     /// Its event goes nowhere: it may be what is at fault. What it read is followed by another one, once.
     pub(crate) fn lose(self, device: &Arc<Shared>, error: Error) {
-        device.copies_are_over(self.operations);
+        self.is_over(device);
         let _active = Active::new(device);
         let error = unrecorded(error);
         match self.done {
@@ -144,7 +159,7 @@ impl Entry {
 
     /// Lets go of what it held, marks what it stood for, and wakes who waits.
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
-        device.copies_are_over(self.operations);
+        self.is_over(device);
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.
         let _active = Active::new(device);

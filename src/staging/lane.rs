@@ -35,8 +35,9 @@ impl StagedBatch {
 impl Drop for StagedBatch {
     fn drop(&mut self) {
         // Mostly on a staging thread, which goes on; and before `active`, since who drains waits for this too.
-        let batch = std::mem::take(&mut self.batch);
-        caught("the drop of a source", || drop(batch));
+        // Plans keep views of its arrays.
+        let sources = (std::mem::take(&mut self.batch), std::mem::take(&mut self.plan.fields));
+        caught("the drop of a source", || drop(sources));
     }
 }
 

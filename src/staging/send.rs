@@ -61,9 +61,12 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let (enqueued, operations) = enqueue(core, &piece);
     if let Err(fault) = enqueued {
         let error = device.fault(fault);
-        if core.begun.is_up() || operations > 1 {
-            // The segment may hold parts that were enqueued before, and some of several copies may have been.
+        if matches!(piece.from, From::Rows(_)) {
+            // Some of the copies may be pending.
             core.begun.raise();
+            keep(core, piece.held, part.group);
+        } else if core.begun.is_up() {
+            // The segment may hold parts that were enqueued before.
             device.orphan(piece.held);
         } else {
             piece.held.let_go(device, device.is_lost());
@@ -107,6 +110,21 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     };
     device.reactor.push(device, entry(piece.held, done));
     Ok(())
+}
+
+/// Keeps both ends of copies that may be pending although their call failed, until all that is enqueued now is done.
+pub(super) fn keep(core: &BatchOwner, held: Held, group: usize) {
+    let device = &core.device;
+    match device.record(&device.copy_stream) {
+        Ok(event) => {
+            let done = Done::Chunk(core.clone(), group, event);
+            device.reactor.push(device, Entry::new(device, &device.copy_stream, 0, held, done));
+        }
+        Err(_) => {
+            core.quarantined.raise();
+            device.orphan(held);
+        }
+    }
 }
 
 /// Enqueues the copies of a piece. Answers how many operations they are.

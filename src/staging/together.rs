@@ -1,13 +1,15 @@
 //! [`Together`]: small batches that wait for each other while the link is busy, and then go in one call.
 //!
 //! What a call of the driver costs is more than what a few KiB take on the link. A batch that is submitted while others are
-//! on their way is staged at once and waits; all that wait are enqueued, in order, when there are enough of them, when
-//! somebody polls a transfer that is not there, or when the link has run dry.
+//! on their way is staged at once and waits; all that wait are enqueued, in order, when there are enough of them, or
+//! when the link has run dry.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Segment;
+use smallvec::SmallVec;
+
+use super::{Segment, send};
 use crate::backend::{Event, Fault, Pitched};
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::device::Shared;
@@ -63,7 +65,7 @@ impl Together {
 
     /// Whether a small batch of one part is to wait here.
     pub(super) fn takes(&self, device: &Shared) -> bool {
-        self.most > 1 && (device.copies.load(Ordering::Relaxed) > 0 || self.waiting.load(Ordering::Acquire) > 0)
+        self.most > 1 && (device.uploads.load(Ordering::Relaxed) > 0 || self.has_waiting())
     }
 
     /// Takes a parcel, and enqueues all that wait if they are enough.
@@ -87,11 +89,16 @@ impl Together {
         state.parcels.is_empty() && !state.sending
     }
 
+    /// Whether something waits.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
     /// Whether something waits and the link has run dry.
     pub(crate) fn is_due(&self, device: &Shared) -> bool {
         device.is_idle() && {
             fence(Ordering::SeqCst);
-            self.waiting.load(Ordering::Acquire) > 0
+            self.has_waiting()
         }
     }
 
@@ -108,16 +115,21 @@ impl Together {
             state.sending = true;
             self.take(&mut state)
         };
-        let _inside = device.backend.enter();
-        loop {
-            send(device, parcels);
-            let mut state = lock(&self.state);
-            if state.parcels.is_empty() {
-                state.sending = false;
-                break;
+        let mut enqueued = SmallVec::<[Enqueued; 1]>::new();
+        {
+            let _inside = device.backend.enter();
+            loop {
+                enqueued.push(enqueue(device, parcels));
+                let mut state = lock(&self.state);
+                if state.parcels.is_empty() {
+                    state.sending = false;
+                    break;
+                }
+                parcels = self.take(&mut state);
             }
-            parcels = self.take(&mut state);
         }
+        // Values of the user's are dropped and his wakers woken where nobody waits for this thread.
+        enqueued.into_iter().for_each(|enqueued| enqueued.settle(device));
     }
 
     fn take(&self, state: &mut State) -> Vec<Parcel> {
@@ -128,43 +140,75 @@ impl Together {
     }
 }
 
+/// Parcels that were enqueued, or failed to be.
+struct Enqueued {
+    parcels: Vec<Parcel>,
+    operations: usize,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// The event fires when all of them are done.
+    Followed(Event),
+    /// Nothing of them is pending.
+    Refused(Error),
+    /// Some may be pending.
+    Broken(Error),
+    /// They are pending, and nothing tells when they are done.
+    Unrecorded(Error),
+}
+
 /// Enqueues parcels in one call, and records one event behind them.
-fn send(device: &Arc<Shared>, parcels: Vec<Parcel>) {
+fn enqueue(device: &Shared, parcels: Vec<Parcel>) -> Enqueued {
     if let Some(error) = device.lost() {
-        return parcels.into_iter().for_each(|parcel| parcel.fail(device, &error, false));
+        return Enqueued { parcels, operations: 0, outcome: Outcome::Refused(error) };
     }
-    let bytes: usize = parcels.iter().map(|parcel| parcel.end - parcel.start).sum();
-    let (enqueued, operations) = enqueue(device, &parcels);
-    if let Err(fault) = enqueued {
-        let error = device.fault(fault);
-        let begun = parcels.len() > 1;
-        return parcels.into_iter().for_each(|parcel| parcel.fail(device, &error, begun));
-    }
-    device.counters.sent(bytes);
-    let event = match device.record(&device.copy_stream) {
-        Ok(event) => event,
-        Err(error) => {
-            let error = crate::reactor::unrecorded(error);
-            for parcel in parcels {
-                parcel.core.quarantined.raise();
-                parcel.fail(device, &error, true);
+    let (copied, operations) = copy(device, &parcels);
+    let outcome = match copied.map_err(|fault| device.fault(fault)) {
+        Err(error) if parcels.len() == 1 => Outcome::Refused(error),
+        Err(error) => Outcome::Broken(error),
+        Ok(()) => {
+            device.counters.sent(parcels.iter().map(Parcel::bytes).sum());
+            match device.record(&device.copy_stream) {
+                Ok(event) => Outcome::Followed(event),
+                Err(error) => Outcome::Unrecorded(crate::reactor::unrecorded(error)),
             }
-            return;
         }
     };
-    let sent = follow(parcels, event);
-    let (held, done) = (Held::default(), Done::Many(sent));
-    device.reactor.push(device, Entry::of_many(device, &device.copy_stream, bytes, held, done, operations));
+    Enqueued { parcels, operations, outcome }
+}
+
+impl Enqueued {
+    /// Tells everybody what became of the parcels.
+    fn settle(self, device: &Arc<Shared>) {
+        let Self { parcels, operations, outcome } = self;
+        match outcome {
+            Outcome::Followed(event) => {
+                let bytes = parcels.iter().map(Parcel::bytes).sum();
+                let (held, done) = (Held::default(), Done::Many(follow(parcels, event)));
+                let stream = &device.copy_stream;
+                device.reactor.push(device, Entry::of_many(device, stream, bytes, held, done, operations));
+            }
+            Outcome::Refused(error) => parcels.into_iter().for_each(|parcel| parcel.refuse(device, &error)),
+            Outcome::Broken(error) => parcels.into_iter().for_each(|parcel| parcel.fail(&error)),
+            Outcome::Unrecorded(error) => {
+                for parcel in parcels {
+                    parcel.core.quarantined.raise();
+                    parcel.fail(&error);
+                }
+            }
+        }
+    }
 }
 
 #[expect(unsafe_code, reason = "copies are enqueued by address")]
-fn enqueue(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
+fn copy(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
     let copies: Vec<Pitched> = parcels.iter().map(|parcel| parcel.copy(device)).collect();
     let names: Vec<_> = parcels.iter().flat_map(|parcel| &parcel.core.names[parcel.fields.clone()]).cloned().collect();
     // SAFETY: invariant 1: each block belongs to its batch and each segment to its parcel, and both go into an entry which
     // the reactor keeps until the event behind the copies has fired. Without an event they are quarantined and kept.
-    let enqueued = unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &names) };
-    (enqueued, operations(&copies, device.backend.takes_many()))
+    let copied = unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &names) };
+    (copied, operations(&copies, device.backend.takes_many()))
 }
 
 /// Marks the parcels as queued behind `event`.
@@ -186,22 +230,26 @@ fn follow(parcels: Vec<Parcel>, event: Event) -> Vec<Sent> {
 
 impl Parcel {
     fn copy(&self, device: &Shared) -> Pitched {
-        let width = self.end - self.start;
+        let width = self.bytes();
         let (dst, src) = (self.core.address(self.start), device.engine.address(self.segment.offset).cast_const());
         Pitched { dst, src, width, rows: 1, pitch: width, planes: 1, height: 1 }
     }
 
-    /// Its copy failed; with others it may have `begun`, and what it reads is kept until that is over.
-    fn fail(self, device: &Arc<Shared>, error: &Error, begun: bool) {
-        let held = Held { segment: Some(self.segment), source: None };
-        if begun {
-            self.core.begun.raise();
-            device.orphan(held);
-            self.core.fail(error.clone());
-            caught("the drop of a source", || drop(self.batch));
-        } else {
-            held.let_go(device, device.is_lost());
-            self.core.fail(error.clone().with_batch(self.batch));
-        }
+    const fn bytes(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Its copy was not enqueued.
+    fn refuse(self, device: &Arc<Shared>, error: &Error) {
+        Held { segment: Some(self.segment), source: None }.let_go(device, device.is_lost());
+        self.core.fail(error.clone().with_batch(self.batch));
+    }
+
+    /// Its copy may be pending: both ends are kept until that is over.
+    fn fail(self, error: &Error) {
+        self.core.begun.raise();
+        send::keep(&self.core, Held { segment: Some(self.segment), source: None }, self.group);
+        self.core.fail(error.clone());
+        caught("the drop of a source", || drop(self.batch));
     }
 }

@@ -9,7 +9,7 @@ use pin_project::pin_project;
 use super::Place;
 use super::fairness::Fairness;
 use crate::batch::{HostBatch, IntoBatch};
-use crate::device::block_bytes;
+use crate::device::planned;
 use crate::error::Error;
 use crate::plan::{Plan, Relayout, Terms};
 use crate::{Device, Transfer};
@@ -92,9 +92,8 @@ where
         let batch = item.into_batch()?;
         let device = open.0.device();
         let terms = device.terms(relayout);
-        let planned = Plan::of(&batch, &terms).and_then(|plan| Ok((block_bytes(&plan, device)?, plan)));
-        match planned {
-            Ok((bytes, plan)) => Ok(Waiting { batch, plan, terms, bytes }),
+        match planned(&batch, &terms, device) {
+            Ok((plan, bytes)) => Ok(Waiting { batch, plan, terms, bytes }),
             Err(error) => Err(error.with_batch(batch)),
         }
     }

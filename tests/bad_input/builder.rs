@@ -12,7 +12,7 @@ type Setting = fn(DeviceBuilder<'static>) -> DeviceBuilder<'static>;
 
 #[test]
 fn sizes_and_numbers_that_can_not_be_are_named() {
-    let settings: [(Setting, &str); 9] = [
+    let settings: [(Setting, &str); 11] = [
         (|builder| builder.memory_bytes(0), "memory_bytes can't be \"0\": it must be at least 1"),
         (|builder| builder.staging_bytes(0), "staging_bytes can't be \"0\": it must be at least 4096"),
         (|builder| builder.staging_bytes(4095), "staging_bytes can't be \"4095\": it must be at least 4096"),
@@ -24,6 +24,8 @@ fn sizes_and_numbers_that_can_not_be_are_named() {
             |builder| builder.staging_threads(usize::MAX),
             "staging_threads can't be \"18446744073709551615\": it must be at most 1024",
         ),
+        (|builder| builder.batches_per_call(0), "batches_per_call can't be \"0\": it must be at least 1"),
+        (|builder| builder.batches_per_call(257), "batches_per_call can't be \"257\": it must be at most 256"),
         (|builder| builder.memory_bytes(0).staging_bytes(0), "memory_bytes can't be \"0\": it must be at least 1"),
     ];
     for (setting, text) in settings {

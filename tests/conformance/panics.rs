@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::executor::block_on;
-use inflight::{Device, HostArray, LinkModel};
+use inflight::{Device, HostArray, LinkModel, Relayout};
 use tokio_test::task;
 
 use crate::bed::{by_hand, host_stream};
@@ -85,12 +85,54 @@ impl AsRef<[u8]> for Source {
 
 #[test]
 fn a_staged_source_that_panics_while_it_is_dropped_ends_no_thread_b99() {
-    let device = Device::builder().host().staging_threads(1).staging_bytes(64 << 10).build().unwrap();
-    for _ in 0..3 {
-        let array = HostArray::from_owner::<u8>(Source(vec![1; 300_000], Bomb), 300_000).unwrap();
-        block_on(async { device.transfer(("x", array)).await?.await }).unwrap();
+    for relayout in [Relayout::Auto, Relayout::Host, Relayout::Device, Relayout::Preserve] {
+        let builder = Device::builder().host().staging_threads(1).staging_bytes(64 << 10).relayout(relayout);
+        let device = builder.build().unwrap();
+        for axes in [[0, 1], [1, 0], [1, 0]] {
+            let whole = HostArray::from_owner::<u8>(Source(vec![1; 300_000], Bomb), (300, 1000));
+            let array = whole.and_then(|whole| whole.permuted_axes(axes)).unwrap();
+            block_on(async { device.transfer(("x", array)).await?.await }).unwrap();
+        }
+        block_on(device.drain()).unwrap();
     }
-    block_on(device.drain()).unwrap();
+}
+
+/// Sends a small batch when it is dropped.
+struct Sends(Vec<u8>, Device);
+
+impl AsRef<[u8]> for Sends {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Sends {
+    fn drop(&mut self) {
+        drop(self.1.try_transfer(("y", vec![1_u8; 100])));
+    }
+}
+
+#[test]
+fn a_source_that_sends_while_it_is_dropped_holds_nobody_up() {
+    let link = LinkModel { bytes_per_second: 1e9, latency: Duration::from_millis(5) };
+    for together in [1, 16] {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let device = Device::builder().host().batches_per_call(together).link_model(link).build().unwrap();
+            let send = |array: HostArray| device.try_transfer(("x", array)).unwrap();
+            let warm: Vec<_> = (0..6).map(|_| block_on(send(vec![0_u8; 1000].into())).unwrap()).collect();
+            drop(warm);
+            block_on(device.drain()).unwrap();
+            let first = send(vec![1_u8; 1000].into());
+            let sends = HostArray::from_owner(Sends(vec![1; 1000], device.clone()), 1000).unwrap();
+            drop((first, send(sends)));
+            block_on(device.drain()).unwrap();
+            done.send(()).unwrap();
+        });
+        is_done
+            .recv_timeout(Duration::from_secs(20))
+            .unwrap_or_else(|_| panic!("{together} together: nothing goes on"));
+    }
 }
 
 #[test]

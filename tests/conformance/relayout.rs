@@ -182,6 +182,8 @@ fn a_forbidden_relayout_is_an_error_that_holds_the_batch() {
         part: host.slice(s![1.., .., ..;2, ..4]).unwrap(),
         rows: host.select_rows([3, 1]).unwrap(),
         cast: host.cast::<f64>(),
+        repeated: HostArray::zeros::<f32>((40, 50)).unwrap(),
+        repeated_within: repeated_within(),
     };
     futures::executor::block_on(device.try_transfer(allowed).unwrap()).unwrap();
 }
@@ -260,4 +262,30 @@ fn on_a_single_stream_the_kernel_is_in_line_as_well() {
             assert_eq!(on_host::<f32>(&batch, "x").await, expected, "{name}");
         }
     });
+}
+
+/// `[100, 3, 300]`, of which the middle axis repeats one row.
+fn repeated_within() -> HostArray {
+    let rows = HostArray::from(Array::from_shape_fn((100, 300), |(row, at)| (row * 300 + at) as f32));
+    let one = rows.slice(s![.., ndarray::NewAxis, ..]).unwrap();
+    // Three times the one index of the axis that is new.
+    one.permuted_axes([1, 0, 2]).unwrap().select_rows([0, 0, 0]).unwrap().permuted_axes([1, 0, 2]).unwrap()
+}
+
+#[test]
+fn where_scratch_memory_does_not_fit_the_host_brings_arrays_into_order() {
+    let bytes = volume().len() * 4;
+    on_each(
+        |builder| builder.memory_bytes(bytes + (bytes / 2)),
+        |bed| async move {
+            let view = HostArray::from(volume()).permuted_axes([0, 3, 1, 2]).unwrap();
+            let batch = bed.device.transfer(("x", view)).await.unwrap().await.unwrap();
+            assert!(!batch.explain().fields[0].is_rearranged);
+            assert_eq!(on_host::<f32>(&batch, "x").await, volume().permuted_axes([0, 3, 1, 2]).into_dyn());
+        },
+    );
+    let device = Device::builder().host().memory_bytes(bytes + bytes / 2).relayout(Relayout::Device).build().unwrap();
+    let view = HostArray::from(volume()).permuted_axes([0, 3, 1, 2]).unwrap();
+    let error = device.try_transfer(("x", view)).unwrap_err();
+    assert!(matches!(error, Error::BatchTooLarge { .. }), "{error:?}");
 }

@@ -68,12 +68,30 @@ fn the_first_goes_at_once_and_what_follows_goes_together() {
 }
 
 #[test]
-fn who_polls_what_waits_sends_it() {
+fn a_poll_sends_nothing_while_the_link_is_busy() {
     let sim = sim(16);
     let mut transfers = submit(&sim, 4);
     assert_eq!(copies(&sim).len(), 1);
     assert!((&mut transfers[3]).now_or_never().is_none());
-    assert_eq!(copies(&sim), [(1, 1000), (3, 3000)]);
+    assert_eq!(copies(&sim).len(), 1, "what is ahead of it is on its way");
+    assert!(sim.complete_next());
+    assert_eq!(copies(&sim), [(3, 3000)]);
+    sim.complete_all();
+    assert!(transfers.into_iter().all(|transfer| transfer.now_or_never().unwrap().is_ok()));
+}
+
+#[test]
+fn a_read_back_that_takes_long_holds_nothing_up() {
+    let sim = sim(16);
+    let first = submit(&sim, 1).remove(0);
+    sim.complete_all();
+    let batch = first.now_or_never().unwrap().unwrap();
+    let read = batch.read_back();
+    assert_eq!(copies(&sim).len(), 1, "the read-back");
+    let _transfers = submit(&sim, 1);
+    assert_eq!(copies(&sim).len(), 2, "the link to the device is idle");
+    sim.complete_all();
+    drop(read);
 }
 
 #[test]
@@ -116,8 +134,8 @@ fn a_call_that_is_refused_fails_each_of_its_batches_and_leaks_nothing() {
     let sim = sim(16);
     let mut transfers = submit(&sim, 4);
     sim.inject(FaultPoint::Submit, 1, 1);
-    assert!((&mut transfers[1]).now_or_never().unwrap().is_err());
-    for transfer in transfers.drain(2..) {
+    assert!(sim.complete_next());
+    for transfer in transfers.drain(1..) {
         assert!(matches!(transfer.now_or_never(), Some(Err(Error::Driver { code: 1, .. }))));
     }
     drop(transfers);
@@ -135,7 +153,8 @@ fn a_record_that_is_refused_quarantines_each_block() {
     let sim = sim(16);
     let mut transfers = submit(&sim, 3);
     sim.inject(FaultPoint::Record, 1, 1);
-    assert!((&mut transfers[1]).now_or_never().unwrap().is_err());
+    assert!(sim.complete_next());
+    assert!(transfers.remove(1).now_or_never().unwrap().is_err());
     drop(transfers);
     sim.complete_all();
     assert_eq!(sim.device().stats().device_quarantined, 2 * 1024);

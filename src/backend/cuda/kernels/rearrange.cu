@@ -141,11 +141,22 @@ __device__ float single(u64 bits, u32 type) {
     return is_signed(type) ? __ll2float_rn((long long)(whole(bits, type))) : __ull2float_rn(whole(bits, type));
 }
 
+// The value towards 0, with the last bit set where that is not exact, whatever the type.
+__device__ float odd(u64 bits, u32 type) {
+    if (is_real(type)) return to_odd(real(bits, type));
+    const u64 value = whole(bits, type);
+    const bool negative = is_signed(type) && (long long)(value) < 0;
+    const u64 magnitude = negative ? 0 - value : value;
+    float near = __ull2float_rz(magnitude);
+    if (u64(near) != magnitude) near = __uint_as_float(__float_as_uint(near) | 1);
+    return negative ? -near : near;
+}
+
 __device__ u64 converted(u64 bits, u32 stored, u32 wanted) {
     switch (wanted) {
     case BOOL: return is_real(stored) ? real(bits, stored) != 0 : whole(bits, stored) != 0;
-    case F16: return half_of(to_odd(real(bits, stored)));
-    case BF16: return brain_of(to_odd(real(bits, stored)));
+    case F16: return half_of(odd(bits, stored));
+    case BF16: return brain_of(odd(bits, stored));
     case F32: return __float_as_uint(single(bits, stored));
     case F64: return u64(__double_as_longlong(real(bits, stored)));
     default: return is_real(stored) ? truncated(real(bits, stored), wanted) : whole(bits, stored);

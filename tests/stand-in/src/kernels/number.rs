@@ -71,7 +71,8 @@ impl Number {
             (Kind::Real(8, _), _) => self.real().to_bits(),
             (Kind::Real(4, _), Self::Whole(value)) => u64::from((value as f32).to_bits()),
             (Kind::Real(4, _), Self::Real(value)) => u64::from((value as f32).to_bits()),
-            (Kind::Real(bytes, fraction), _) => rounded(self.real(), 8 * bytes as u32, fraction),
+            (Kind::Real(bytes, fraction), Self::Whole(value)) => rounded(odd(value), 8 * bytes as u32, fraction),
+            (Kind::Real(bytes, fraction), Self::Real(value)) => rounded(value, 8 * bytes as u32, fraction),
         }
     }
 
@@ -81,6 +82,15 @@ impl Number {
             Self::Real(value) => value,
         }
     }
+}
+
+/// A neighbour of the value with an odd last bit, or the value: rounded to few bits it is as if rounded once.
+fn odd(value: i128) -> f64 {
+    let magnitude = value.unsigned_abs();
+    let dropped = (128 - magnitude.leading_zeros()).saturating_sub(53);
+    let inexact = magnitude & ((1 << dropped) - 1) != 0;
+    let kept = (magnitude >> dropped | u128::from(inexact)) as f64 * power(dropped.cast_signed());
+    if value < 0 { -kept } else { kept }
 }
 
 /// The value of a float of so many bits.
