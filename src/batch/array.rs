@@ -30,7 +30,7 @@ pub(crate) enum Step {
 ///
 /// Cheap to clone, and views ([`select_rows`](Self::select_rows), [`slice`](Self::slice),
 /// [`crops`](Self::crops), [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
-/// becomes C-contiguous in logical order.
+/// becomes C-contiguous in logical order, unless [`Relayout::Preserve`](crate::Relayout::Preserve) keeps it as it lies.
 pub struct HostArray {
     pub(super) bytes: HostBytes,
     /// The type of the elements in memory.

@@ -20,7 +20,8 @@ use crate::readback::{BatchReadback, Origin, ReadCore, Readback};
 use crate::staging::Reads;
 use crate::sync::lock;
 
-/// A batch in device memory: named arrays, C-contiguous.
+/// A batch in device memory: named arrays, C-contiguous unless [`Relayout::Preserve`](crate::Relayout::Preserve) kept one as
+/// it lay, which [`DeviceArray::strides`] tells.
 ///
 /// Cheap to clone; clones are the same memory. The memory is used again when the last clone, array and lease are gone and
 /// all work queued on leases is done.

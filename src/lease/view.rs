@@ -47,6 +47,11 @@ impl<'a, T: Element, S: LeaseStream> View<'a, T, S> {
         &self.field().dims.shape
     }
 
+    /// Its strides in elements: those of C order, unless [`Relayout::Preserve`](crate::Relayout::Preserve) left it as it lay.
+    pub fn strides(&self) -> Vec<isize> {
+        self.field().dims.strides()
+    }
+
     /// Its number of elements.
     pub fn len(&self) -> usize {
         self.field().bytes / size_of::<T>()
@@ -83,6 +88,11 @@ impl<T: Element, S: LeaseStream> ViewMut<'_, T, S> {
     /// Its shape in elements.
     pub fn shape(&self) -> &[usize] {
         self.0.shape()
+    }
+
+    /// Its strides in elements; see [`View::strides`].
+    pub fn strides(&self) -> Vec<isize> {
+        self.0.strides()
     }
 
     /// Its number of elements.

@@ -12,7 +12,7 @@ use crate::batch::HostBatch;
 pub struct Explanation {
     /// A row for each field, in order.
     pub fields: Vec<FieldExplanation>,
-    /// Bytes of device memory that the batch takes, scratch memory and padding included.
+    /// Bytes of device memory that the batch needs, scratch memory and padding included; it takes a size class.
     pub device_bytes: usize,
 }
 

@@ -16,6 +16,9 @@ pub enum Relayout {
     /// On the host, by the staging threads.
     Host,
     /// On the device, by its relayout stream, which takes device memory for the array as it was sent as well.
+    ///
+    /// What kernels can't do is done by the host all the same: more than 8 axes that don't join, more than 64 channels, casts
+    /// of casts, and what stands behind the 63rd field of a batch.
     Device,
     /// Nowhere, where memory is dense: it is sent as it lies, and the device array reports its strides. Else as `Auto`.
     Preserve,
