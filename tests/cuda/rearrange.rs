@@ -36,7 +36,7 @@ fn array(dtype: Dtype) -> HostArray {
         state ^= state >> 7;
         state ^= state << 17;
         // Now and then just beside a tie of bfloat16, by less than an f64 tells.
-        let tie = (1_u64 << 63 | 1 << 55) + 1 >> (state >> 61 & 1);
+        let tie = ((1_u64 << 63 | 1 << 55) + 1) >> (state >> 61 & 1);
         let value = if state % 61 == 60 { tie } else { (state.cast_signed() >> (state % 61)).cast_unsigned() };
         let value = if dtype == Dtype::Bool { value & 1 } else { value };
         bytes.extend_from_slice(&value.to_le_bytes()[..dtype.size()]);
