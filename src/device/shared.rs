@@ -15,7 +15,7 @@ use crate::memory::{Owner, Registrations};
 use crate::plan::{Relayout, Terms};
 use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, caught, lock};
 
 /// Everything that the handles, operations and leases of one device share.
@@ -298,16 +298,6 @@ impl Shared {
     /// Whether no copy to the device is pending, or none will ever be done.
     pub(crate) fn is_idle(&self) -> bool {
         self.uploads.load(Ordering::Acquire) == 0 || self.is_lost()
-    }
-
-    /// One upload fewer is pending. Once the link has run dry what waits for company goes: see `Together::post`.
-    pub(crate) fn upload_is_over(&self) {
-        if self.uploads.fetch_sub(1, Ordering::AcqRel) == 1 {
-            fence(Ordering::SeqCst);
-            if self.engine.together.has_waiting() {
-                self.reactor.notify();
-            }
-        }
     }
 
     /// So many copies fewer are pending: those that were held back for them go on.

@@ -112,7 +112,8 @@ impl Entry {
     fn is_over(&self, device: &Arc<Shared>) {
         device.copies_are_over(self.operations);
         if self.is_upload {
-            device.upload_is_over();
+            // Who completes entries looks afterwards whether the link has run dry and something waits for that.
+            device.uploads.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
