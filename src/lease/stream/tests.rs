@@ -11,6 +11,7 @@ use crate::sim::Simulator;
 fn simulated() -> (Simulator, HostStream) {
     let sim = Simulator::new().unwrap();
     let stream = sim.device().compute_stream().unwrap();
+    #[allow(irrefutable_let_patterns, reason = "without CUDA there are no others")]
     let ComputeStream::Host(stream) = stream else { panic!("{stream:?}") };
     (sim, stream)
 }
