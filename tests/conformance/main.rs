@@ -16,6 +16,7 @@ mod order;
 mod panics;
 mod reads;
 mod relayout;
+mod steps;
 mod streams;
 mod threads;
 mod together;

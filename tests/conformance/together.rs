@@ -1,8 +1,13 @@
 //! Small batches that go to the device in one call where the source is ahead.
 
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::future::try_join_all;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use inflight::sim::{FaultPoint, PendingStream, Simulator};
-use inflight::{BatchStreamExt, Error, Transfer};
+use inflight::{BatchStreamExt, Device, Error, HostArray, LinkModel, Transfer};
 
 use crate::bed::{elements, on_each, on_host, pattern};
 
@@ -111,7 +116,7 @@ fn a_large_batch_does_not_overtake_small_ones_that_wait_i11() {
     let sim = sim(16);
     let source = stream::iter([1000, 1000, 1000, 1 << 20].map(|bytes| ("x", vec![1_u8; bytes])));
     let mut source = Box::pin(source.to_device(sim.device()));
-    let transfers: Vec<_> = (0..4).map(|_| futures::executor::block_on(source.next()).unwrap()).collect();
+    let transfers: Vec<_> = (0..4).map(|_| block_on(source.next()).unwrap()).collect();
     let order: Vec<_> = copies(&sim).iter().map(|(_, bytes)| *bytes).collect();
     assert_eq!(order, [1000, 2000, 1 << 20]);
     drop(transfers);
@@ -184,4 +189,42 @@ fn one_call_of_eight_counts_once_and_is_asked_once() {
     sim.complete_all();
     assert_eq!(sim.pending().iter().filter(|op| op.stream == PendingStream::Copy).count(), 0);
     drop(transfers);
+}
+
+/// Sends another batch when it is dropped.
+struct Sender(Vec<u8>, Device, Arc<Mutex<Vec<Transfer>>>);
+
+impl AsRef<[u8]> for Sender {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let sent = self.1.try_transfer(("y", vec![1_u8; 40_000]));
+        self.2.lock().unwrap().extend(sent);
+    }
+}
+
+#[test]
+fn a_source_that_waited_with_others_may_use_the_device_when_it_is_dropped() {
+    let link = LinkModel { bytes_per_second: 1e9, latency: Duration::from_millis(5) };
+    let device = Device::builder().host().link_model(link).batches_per_call(16).build().unwrap();
+    let sent = Arc::<Mutex<Vec<Transfer>>>::default();
+    let source = Sender(vec![5; 1000], device.clone(), sent.clone());
+    let send = |bytes: usize| device.try_transfer(("x", vec![0_u8; bytes])).unwrap();
+    // Their memory is used again: what gets new memory does not wait.
+    block_on(try_join_all([1000, 1000, 40_000].map(send))).unwrap();
+    block_on(device.drain()).unwrap();
+    let first = send(1000);
+    let waits = device.try_transfer(("x", HostArray::from_owner::<u8>(source, 1000).unwrap())).unwrap();
+    let (done, outcome) = mpsc::channel();
+    let drained = device.clone();
+    // Nobody polls them: what waits is sent when the link has run dry.
+    std::thread::spawn(move || done.send(block_on(drained.drain())));
+    outcome.recv_timeout(Duration::from_secs(20)).expect("it hangs").unwrap();
+    block_on(try_join_all([first, waits])).unwrap();
+    let sent = std::mem::take(&mut *sent.lock().unwrap());
+    assert_eq!(block_on(try_join_all(sent)).unwrap().len(), 1);
 }

@@ -17,6 +17,7 @@ mod leases;
 mod lifetimes;
 mod open;
 mod page_locked;
+mod pieces;
 mod reads;
 mod rearrange;
 mod registered;
