@@ -140,6 +140,8 @@ impl State {
                 if flying.key.is_registered() {
                     flying.core.waiters.forget(&mut flying.key);
                 }
+                // Who waits for what waits for company sends it: on an H200 that beat waiting for the link to run dry.
+                device.engine.together.flush(device);
                 device.reactor.help(device);
                 ask(&flying.core)
             })

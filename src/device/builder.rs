@@ -147,7 +147,7 @@ impl<'a> DeviceBuilder<'a> {
     /// default on a GPU, 1 elsewhere, which sends each by itself.
     ///
     /// A batch of at most 64 KiB, or 16 KiB that must be gathered, which is submitted while others are on their way waits
-    /// until there are so many, or until the link has run dry. A call that fails fails all of its batches.
+    /// until there are so many, until somebody polls a transfer that is not there, or until the link has run dry. A call that fails fails all of its batches.
     pub const fn batches_per_call(mut self, batches: usize) -> Self {
         self.batches_per_call = Some(batches);
         self

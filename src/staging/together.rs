@@ -1,8 +1,8 @@
 //! [`Together`]: small batches that wait for each other while the link is busy, and then go in one call.
 //!
 //! What a call of the driver costs is more than what a few KiB take on the link. A batch that is submitted while others are
-//! on their way is staged at once and waits; all that wait are enqueued, in order, when there are enough of them, or
-//! when the link has run dry.
+//! on their way is staged at once and waits; all that wait are enqueued, in order, when there are enough of them, when
+//! somebody polls a transfer that is not there, or when the link has run dry.
 
 use std::ops::Range;
 use std::sync::Arc;
