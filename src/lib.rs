@@ -28,7 +28,9 @@
 //!
 //! A host batch is planned (which copies does it need?), admitted (is there device memory for it, and does every other
 //! pipeline keep its floor?), staged (gathered into page-locked memory, in chunks, unless it lies there already) and
-//! enqueued on a stream that does nothing but copies. An event behind the copies says when they are done; one thread, the
+//! enqueued on a stream that does nothing but copies. What the host would have to walk against the order of memory, and what
+//! grows, is sent as it lies and rearranged by kernels on a stream of their own ([`Relayout`]; [`Device::explain`] tells
+//! which way each array takes). An event behind the copies says when they are done; one thread, the
 //! reactor, asks it and wakes the future. A [`Lease`] orders a compute stream after the copies, on the device; when it
 //! ends, an event behind its work says when the memory may be used again.
 //!
