@@ -89,7 +89,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let ends_group = last_part && piece.end == part.end;
     let entry = |held, done| Entry::of_many(device, &device.copy_stream, bytes, held, done, operations);
     if let Some((field, rearranged)) = piece.plan.rearranged(part).filter(|_| ends_group) {
-        let launched = rearrange(core, part, (field, rearranged), &event);
+        let launched = rearrange(core, part, (field, rearranged), &event, bytes);
         // Only now: an event that has fired is used again.
         device.reactor.push(device, entry(piece.held, Done::Chunk(core.clone(), part.group, event)));
         return launched;
@@ -152,11 +152,14 @@ fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
 }
 
 /// Has the device bring into order what is in a part once `copied` has fired. The group is queued then.
+///
+/// `last_bytes` are those of the part's last copy: the rest is on its way, and the kernel done soon after that one.
 fn rearrange(
     core: &BatchOwner,
     part: &Part,
     (field, rearranged): (&FieldPlan, &Rearranged),
     copied: &Event,
+    last_bytes: usize,
 ) -> Result<()> {
     let device = &core.device;
     let stream = &device.relayout_stream;
@@ -180,7 +183,7 @@ fn rearrange(
         crate::reactor::unrecorded(error)
     })?;
     core.queued(part.group, GroupEvent::Own(event));
-    let entry = Entry::new(device, stream, part.bytes(), Held::default(), Done::Group(core.clone(), part.group));
+    let entry = Entry::new(device, stream, last_bytes, Held::default(), Done::Group(core.clone(), part.group));
     device.reactor.push(device, entry.behind_a_copy());
     Ok(())
 }
