@@ -124,7 +124,10 @@ impl World {
         self.check();
         let Self { sim, device, waiting, pipes, batches, leases, pins, forgotten, plain, yard, .. } = self;
         // Nobody drives what still waits to be staged.
-        let healthy = plain.lost.is_none() && !plain.was_lost_by_injection() && device.stats().operations == 0;
+        let stats = device.stats();
+        // What twice could not be followed to its end is leaked on purpose.
+        let healthy =
+            plain.lost.is_none() && !plain.was_lost_by_injection() && stats.operations == 0 && stats.leaked == 0;
         drop((sim, device));
         for (number, batch) in &batches {
             for (field, bytes) in plain.batches[*number].fields.iter().enumerate() {
