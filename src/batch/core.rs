@@ -300,19 +300,21 @@ impl BatchCore {
         } else {
             Ok(None)
         };
-        let (used, error) = match recorded {
-            Ok(used) => (used, None),
+        match recorded {
+            Ok(used) => {
+                lock(&self.usage).close(used);
+                None
+            }
             Err(error) => {
                 self.quarantined.raise();
                 if wrote || earlier.is_some_and(|used| used.wrote) {
                     // Nobody can come after what was written.
                     self.fail(error.clone());
                 }
-                (None, Some(error))
+                lock(&self.usage).close_unfollowed();
+                Some(error)
             }
-        };
-        lock(&self.usage).close(used);
-        error
+        }
     }
 
     pub(crate) fn position(&self, name: &str) -> Result<usize> {

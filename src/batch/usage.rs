@@ -22,6 +22,8 @@ pub(crate) struct Usage {
     pub(super) block: Option<Block>,
     open: usize,
     exclusive: bool,
+    /// The work of some use can't be followed to its end: who writes could not come after it.
+    unfollowed: bool,
     ended: SmallVec<[Use; 2]>,
 }
 
@@ -47,6 +49,9 @@ impl Usage {
                 reason: "the batch has other leases or reads, so this one can't write to it",
             });
         }
+        if self.unfollowed {
+            return Err(Error::Borrowed { reason: "earlier work on the batch can't be followed to its end" });
+        }
         self.exclusive = true;
         Ok(())
     }
@@ -63,6 +68,12 @@ impl Usage {
             Some(ended) => ended.wrote |= used.wrote,
             None => self.ended.push(used),
         }
+    }
+
+    /// A use is over of which nobody knows when its work is.
+    pub(crate) fn close_unfollowed(&mut self) {
+        self.unfollowed = true;
+        self.close(None);
     }
 
     /// The ended use of `stream`, whose event may be recorded again.
