@@ -164,8 +164,7 @@ fn straight(array: &HostArray, locked: bool) -> (Way, Reason) {
         (true, true) => (Way::Direct, Reason::PageLocked),
         (true, false) => (Way::Staged, Reason::Pageable),
         (false, true) if array.changes().is_empty() && Rows::of(array).pay() => (Way::Rows, Reason::RowsPageLocked),
-        (false, true) => (Way::Staged, Reason::Scattered),
-        (false, false) => (Way::Staged, Reason::Scattered),
+        (false, _) => (Way::Staged, Reason::Scattered),
     }
 }
 

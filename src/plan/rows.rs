@@ -1,10 +1,8 @@
 //! [`Rows`]: which copies bring an array that is not contiguous from page-locked memory to the device, without staging.
 
-use smallvec::SmallVec;
-
 use crate::HostArray;
 use crate::backend::Pitched;
-use crate::batch::Step;
+use crate::staging::gather::{Axes, Hop, axes};
 
 /// Contiguous pieces of so many bytes or more are worth a copy each where a driver takes many at once: on an H200 they run
 /// at 0.9 of the link, half as large ones at 0.5.
@@ -23,50 +21,34 @@ const CONTIGUOUS_AT_ONCE: usize = 256;
 pub(crate) struct Rows<'a> {
     /// One piece at the first place.
     first: Pitched,
-    /// From piece to piece: lengths and steps in elements, outermost first.
-    outer: SmallVec<[(usize, Outer<'a>); 4]>,
-    size: usize,
+    /// From piece to piece, outermost first.
+    outer: Axes<'a>,
     pub(crate) pieces: usize,
-}
-
-#[derive(Debug)]
-enum Outer<'a> {
-    Even(isize),
-    Picked(&'a [isize]),
-}
-
-impl Outer<'_> {
-    fn at(&self, index: usize) -> isize {
-        match self {
-            Self::Even(stride) => stride * index.cast_signed(),
-            Self::Picked(table) => table[index],
-        }
-    }
 }
 
 impl<'a> Rows<'a> {
     /// The pieces of an array without conversions.
     pub(crate) fn of(array: &'a HostArray) -> Self {
         let size = array.stored().size();
-        let mut axes = joined(array);
-        let inner = axes.last().filter(|(_, step)| matches!(step, Outer::Even(1))).map(|(len, _)| *len);
+        let mut outer = axes(array);
+        let inner = even(&outer).filter(|(_, distance)| *distance == size).map(|(len, _)| len);
         if inner.is_some() {
-            axes.pop();
+            outer.pop();
         }
         let width = inner.unwrap_or(1) * size;
         let (mut rows, mut pitch, mut planes, mut height) = (1, width, 1, 1);
-        if let Some((len, distance)) = even(&mut axes, size).filter(|(_, distance)| *distance >= width) {
-            axes.pop();
+        if let Some((len, distance)) = even(&outer).filter(|(_, distance)| *distance >= width) {
+            outer.pop();
             (rows, pitch, height) = (len, distance, len);
             let fits = |distance: &usize| distance.is_multiple_of(pitch) && distance / pitch >= rows;
-            if let Some((len, distance)) = even(&mut axes, size).filter(|(_, distance)| fits(distance)) {
-                axes.pop();
+            if let Some((len, distance)) = even(&outer).filter(|(_, distance)| fits(distance)) {
+                outer.pop();
                 (planes, height) = (len, distance / pitch);
             }
         }
         let first = Pitched { dst: std::ptr::null_mut(), src: array.as_ptr(), width, rows, pitch, planes, height };
-        let pieces = axes.iter().map(|(len, _)| len).product();
-        Self { first, outer: axes, size, pieces }
+        let pieces = outer.iter().map(|axis| axis.len).product();
+        Self { first, outer, pieces }
     }
 
     /// Whether copies of them are faster than staging.
@@ -93,19 +75,19 @@ impl<'a> Rows<'a> {
     pub(crate) fn copies(&self, start: usize, end: usize, dst: *mut u8) -> Vec<Pitched> {
         let bytes = self.first.bytes();
         let copy = |number: usize| Pitched {
-            src: self.first.src.wrapping_offset(self.offset(number) * self.size.cast_signed()),
+            src: self.first.src.wrapping_offset(self.offset(number)),
             dst: dst.wrapping_add(number * bytes - start),
             ..self.first
         };
         (start / bytes..end / bytes).map(copy).collect()
     }
 
-    /// Elements from the first piece to another.
+    /// Bytes from the first piece to another.
     fn offset(&self, mut number: usize) -> isize {
         let mut offset = 0;
-        for (len, step) in self.outer.iter().rev() {
-            offset += step.at(number % len);
-            number /= len;
+        for axis in self.outer.iter().rev() {
+            offset += axis.at(number % axis.len);
+            number /= axis.len;
         }
         offset
     }
@@ -119,33 +101,13 @@ pub(crate) fn operations(copies: &[Pitched], takes_many: bool) -> usize {
     if takes_many && copies.iter().all(Pitched::is_contiguous) { copies.len().div_ceil(IN_ONE) } else { copies.len() }
 }
 
-/// The innermost axis left, if it has an even stride forward: its length and stride in bytes.
-fn even(axes: &mut SmallVec<[(usize, Outer<'_>); 4]>, size: usize) -> Option<(usize, usize)> {
-    match axes.last()? {
-        (len, Outer::Even(stride)) => Some((*len, usize::try_from(*stride).ok()?.checked_mul(size)?)),
-        _ => None,
+/// The innermost of the axes, if it has an even stride forward: its length and stride in bytes.
+fn even(axes: &Axes<'_>) -> Option<(usize, usize)> {
+    let axis = axes.last()?;
+    match axis.hop {
+        Hop::Even(stride) => Some((axis.len, usize::try_from(stride).ok()?)),
+        Hop::Picked(..) => None,
     }
-}
-
-/// The axes of two indices or more, neighbours joined where one stride walks both.
-fn joined(array: &HostArray) -> SmallVec<[(usize, Outer<'_>); 4]> {
-    let mut joined: SmallVec<[(usize, Outer<'_>); 4]> = SmallVec::new();
-    for (len, step) in array.shape().iter().zip(array.steps()).filter(|(len, _)| **len != 1) {
-        let step = match step {
-            Step::Strided(stride) => Outer::Even(*stride),
-            Step::Indexed(table) => Outer::Picked(table),
-        };
-        if let (Some((length, outer @ Outer::Even(_))), Outer::Even(inner)) = (joined.last_mut(), &step)
-            && let Outer::Even(stride) = *outer
-            && inner.checked_mul(len.cast_signed()) == Some(stride)
-        {
-            *length *= len;
-            *outer = step;
-            continue;
-        }
-        joined.push((*len, step));
-    }
-    joined
 }
 
 #[cfg(test)]

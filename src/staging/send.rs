@@ -53,7 +53,8 @@ pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: us
     }
 }
 
-/// Enqueues a piece and records behind it. On an error nothing of it is pending, or its block is quarantined.
+/// Enqueues a piece and records behind it. On an error nothing of it is pending, or both ends are kept until that is over, or
+/// its block is quarantined.
 pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let device = &core.device;
     let part = &piece.plan.parts[piece.part];

@@ -8,8 +8,8 @@ use crate::HostArray;
 use crate::batch::Step;
 
 /// How to get from an axis' first index to another, in bytes.
-#[derive(Clone, Copy)]
-pub(super) enum Hop<'a> {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hop<'a> {
     /// So many bytes further for each index.
     Even(isize),
     /// So many elements, of so many bytes, from the first index for each.
@@ -17,15 +17,15 @@ pub(super) enum Hop<'a> {
 }
 
 /// An axis, or several that lie in memory as if they were one.
-#[derive(Clone, Copy)]
-pub(super) struct Axis<'a> {
-    pub(super) len: usize,
-    pub(super) hop: Hop<'a>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Axis<'a> {
+    pub(crate) len: usize,
+    pub(crate) hop: Hop<'a>,
     /// Elements of the logical order from one index to the next.
     pub(super) pitch: usize,
 }
 
-pub(super) type Axes<'a> = SmallVec<[Axis<'a>; 4]>;
+pub(crate) type Axes<'a> = SmallVec<[Axis<'a>; 4]>;
 
 /// A part of the logical order that is a box: all indices of all of its axes.
 pub(super) struct Slab<'a> {
@@ -41,7 +41,7 @@ pub(super) struct Slab<'a> {
 
 impl<'a> Axis<'a> {
     /// Bytes from the first index to another.
-    pub(super) fn at(&self, index: usize) -> isize {
+    pub(crate) fn at(&self, index: usize) -> isize {
         match self.hop {
             Hop::Even(stride) => stride.wrapping_mul(index.cast_signed()),
             Hop::Picked(table, size) => table[index] * size,
@@ -59,7 +59,7 @@ impl<'a> Axis<'a> {
 }
 
 /// The array's axes without those of length 1, neighbours joined where one stride walks both.
-pub(super) fn axes(array: &HostArray) -> Axes<'_> {
+pub(crate) fn axes(array: &HostArray) -> Axes<'_> {
     let size = array.stored().size().cast_signed();
     let mut joined: Axes<'_> = SmallVec::new();
     for (len, step) in array.shape().iter().zip(array.steps()).filter(|(len, _)| **len != 1) {

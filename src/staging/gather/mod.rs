@@ -23,6 +23,7 @@ mod tests;
 use std::collections::TryReserveError;
 use std::ops::Range;
 
+pub(crate) use self::axes::{Axes, Hop, axes};
 use self::convert::Converter;
 use crate::HostArray;
 use crate::dtype::Element;
@@ -44,7 +45,7 @@ pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8
     let (stored, size) = (array.stored().size(), array.dtype().size());
     let elements = range.start / size..range.end / size;
     let converter = Converter::new(array, elements.start, dst);
-    axes::slabs(&axes::axes(array), array.as_ptr(), elements, |slab| {
+    axes::slabs(&axes(array), array.as_ptr(), elements, |slab| {
         let dst = dst.wrapping_add(slab.first * size);
         match &converter {
             // SAFETY: a part of the array, whose owner keeps it; the rest is the caller's contract.

@@ -6,7 +6,6 @@ mod batch;
 mod loading;
 mod pitched;
 mod rearrange;
-mod speed;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
