@@ -58,6 +58,11 @@ impl Pipeline {
         self.batches.fetch_add(1, Relaxed)
     }
 
+    /// Batches that were submitted and are not taken.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Relaxed)
+    }
+
     /// A batch was taken by the consumer, or its transfer was dropped.
     pub(crate) fn taken(&self) {
         self.in_flight.fetch_sub(1, Relaxed);

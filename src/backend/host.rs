@@ -91,6 +91,11 @@ impl Backend for HostBackend {
         self.eager
     }
 
+    /// Not where copies are to take a while.
+    fn is_in_reach(&self) -> bool {
+        self.eager
+    }
+
     fn compute_stream(&self) -> Result<StreamHandle, Fault> {
         let driver = Driver::Thread { link: None, eager: false };
         let queue = HostQueue::new("inflight-compute", driver);

@@ -214,6 +214,11 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
         false
     }
 
+    /// Whether threads of the host may write blocks of device memory: then there is nothing to stage.
+    fn is_in_reach(&self) -> bool {
+        false
+    }
+
     /// Makes sure, on a thread of ours, that the user's code has not changed what it works for.
     fn reattach_thread(&self) {}
 

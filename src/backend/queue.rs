@@ -15,7 +15,7 @@ use super::host::LinkModel;
 use super::{Copy, Direction, HostEvent, Pitched, Rearrangement};
 use crate::HostArray;
 use crate::memory::HostBytes;
-use crate::staging::gather;
+use crate::staging::gather::{self, Next};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, lock, spawn};
 
@@ -201,7 +201,7 @@ fn perform_rearrangement(rearrangement: &Rearrangement) {
     let bytes = unsafe { HostBytes::kept(*src, Arc::new(()), None) };
     let array = HostArray::over(bytes, *stored, shape, strides).changed(change.clone());
     // SAFETY: the result has room for all of the array's bytes, by the same contract.
-    unsafe { gather::gather(&array, 0..rearrangement.bytes(), *dst) };
+    unsafe { gather::gather(&array, 0..rearrangement.bytes(), *dst, Next::Read) };
 }
 
 impl Inner {

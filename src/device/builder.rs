@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
 use crate::plan::Relayout;
 use crate::readback::on_stream;
-use crate::staging::{Engine, PinnedPool, Purpose, Taken};
+use crate::staging::{Engine, PinnedPool, Purpose, Taken, Together};
 
 /// Device memory unless told otherwise, and unless a GPU has less than twice of it free.
 const MEMORY_BYTES: usize = 4 << 30;
@@ -150,8 +150,9 @@ impl<'a> DeviceBuilder<'a> {
     /// Lets so many small batches, 256 at most, go to the device in one call where the source is ahead of the link; 16 by
     /// default on a GPU, 1 elsewhere, which sends each by itself.
     ///
-    /// A batch of at most 64 KiB, or 16 KiB that must be gathered, which is submitted while others are on their way waits
-    /// until there are so many, until somebody polls a transfer that is not there, or until the link has run dry. A call that fails fails all of its batches.
+    /// A batch of at most 64 KiB, or 16 KiB that must be gathered, waits for company if others of its pipeline are on their
+    /// way or not taken yet: until there are so many, until somebody polls a transfer that is not there, until the link has
+    /// run dry and half of the pipeline's batches wait, or for 200 µs. A call that fails fails all of its batches.
     pub const fn batches_per_call(mut self, batches: usize) -> Self {
         self.batches_per_call = Some(batches);
         self
@@ -306,7 +307,12 @@ impl<'a> DeviceBuilder<'a> {
         let chunk = (staging / 4 / 256 * 256).min(CHUNK_BYTES);
         let parts = Parts {
             admission: Admission::new(memory, self.admission_timeout),
-            engine: Arc::new(Engine::new(ring, chunk, if by_hand { 0 } else { threads }, together)),
+            engine: Arc::new(Engine::new(
+                ring,
+                chunk,
+                if by_hand { 0 } else { threads },
+                Together::new(together, by_hand),
+            )),
             pinned: PinnedPool::new(pinned, readback),
             name,
             kind,

@@ -187,7 +187,7 @@ impl Device {
     ///
     /// let device = Device::host()?;
     /// let told = device.explain(&batch! { raw: vec![0_u8; 1 << 20] })?;
-    /// assert_eq!(told.fields[0].route, Route::Staged);
+    /// assert_eq!(told.fields[0].route, Route::Written);
     /// println!("{told}");
     /// # Ok(()) }
     /// ```

@@ -135,6 +135,8 @@ impl Shared {
             rearranges: self.backend.rearranges(),
             relayout: relayout.unwrap_or(self.relayout),
             chunk_bytes: self.engine.chunk_bytes(),
+            // On a stream of the user's, copies are to wait for their turn.
+            is_in_reach: self.backend.is_in_reach() && self.single.is_none(),
         }
     }
 

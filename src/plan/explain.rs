@@ -48,6 +48,8 @@ pub enum Route {
     Rows,
     /// By way of the staging ring.
     Staged,
+    /// Straight into the batch's memory by the staging threads, where that is the host's own (the host backend).
+    Written,
 }
 
 /// Why a field takes its way.
@@ -99,6 +101,7 @@ impl Told {
             Way::Direct => Route::Direct,
             Way::Rows => Route::Rows,
             Way::Staged => Route::Staged,
+            Way::Written => Route::Written,
         };
         FieldExplanation {
             name: name.to_owned(),
@@ -106,7 +109,7 @@ impl Told {
             is_rearranged: self.is_rearranged,
             pieces: self.pieces,
             link_bytes: self.sent_bytes,
-            staged_bytes: if route == Route::Staged { self.sent_bytes } else { 0 },
+            staged_bytes: if self.way.is_gathered() { self.sent_bytes } else { 0 },
             reason: self.reason.text(),
         }
     }

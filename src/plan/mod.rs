@@ -51,10 +51,19 @@ const INLINE_PARTS: usize = 8;
 pub(crate) enum Way {
     /// Gathered into staging, then copied.
     Staged,
+    /// Gathered into the block itself: the device's memory is the host's.
+    Written,
     /// Copied straight from page-locked memory.
     Direct,
     /// Copied straight from page-locked memory, row by row.
     Rows,
+}
+
+impl Way {
+    /// Whether the host gathers it, chunk by chunk.
+    pub(crate) const fn is_gathered(self) -> bool {
+        matches!(self, Self::Staged | Self::Written)
+    }
 }
 
 /// A stretch of the image, copied in one way.
@@ -134,7 +143,7 @@ impl Plan {
         let bound = if gathered { INLINE_GATHERED } else { INLINE };
         let simple =
             plan.parts.iter().all(|part| part.way != Way::Rows) && plan.fields.iter().all(FieldPlan::is_in_place);
-        plan.is_small = simple && plan.staged_bytes() <= bound && plan.parts.len() <= INLINE_PARTS;
+        plan.is_small = simple && plan.gathered_bytes() <= bound && plan.parts.len() <= INLINE_PARTS;
         Ok(plan)
     }
 
@@ -143,7 +152,11 @@ impl Plan {
             return Ok(FieldRoute { way: Way::Staged, reason: Reason::Empty, special: None });
         }
         // The last group may be that of many fields, whose event is one of the copy stream.
-        FieldRoute::of(array, terms, self.fields.len() < MOST_GROUPS - 1)
+        let mut route = FieldRoute::of(array, terms, self.fields.len() < MOST_GROUPS - 1)?;
+        if terms.is_in_reach && route.way == Way::Staged {
+            route.way = Way::Written;
+        }
+        Ok(route)
     }
 
     /// The next `bytes` of the image: where they begin and end.
@@ -172,7 +185,7 @@ impl Plan {
                 (start, end)
             };
             let chunk = match way {
-                Way::Staged => terms.chunk_bytes,
+                Way::Staged | Way::Written => terms.chunk_bytes,
                 Way::Direct => end - start,
                 Way::Rows => Rows::of(self.sent(batch, index)).chunk_bytes(),
             };
@@ -185,7 +198,8 @@ impl Plan {
         let full = self.group_count == MOST_GROUPS;
         let bytes = part.bytes();
         if let Some(last) = self.parts.last_mut()
-            && (last.way, part.way) == (Way::Staged, Way::Staged)
+            && last.way == part.way
+            && part.way.is_gathered()
             && in_place
             && self.fields[last.fields.start].is_in_place()
             && (full
@@ -232,8 +246,8 @@ impl Plan {
             _ if sent_bytes == 0 => 0,
             Way::Direct => 1,
             // Small ones share a chunk with neighbours.
-            Way::Staged if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
-            Way::Staged => sent_bytes.div_ceil(terms.chunk_bytes),
+            Way::Staged | Way::Written if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
+            Way::Staged | Way::Written => sent_bytes.div_ceil(terms.chunk_bytes),
             Way::Rows => Rows::of(self.sent(batch, field)).pieces,
         };
         Told {
@@ -250,9 +264,9 @@ impl Plan {
         self.fields.iter().any(|field| !field.is_in_place())
     }
 
-    /// Bytes that go through staging, padding between packed fields included.
-    pub(crate) fn staged_bytes(&self) -> usize {
-        self.parts.iter().filter(|part| part.way == Way::Staged).map(Part::bytes).sum()
+    /// Bytes that the host gathers, padding between packed fields included.
+    pub(crate) fn gathered_bytes(&self) -> usize {
+        self.parts.iter().filter(|part| part.way.is_gathered()).map(Part::bytes).sum()
     }
 }
 
@@ -285,7 +299,13 @@ mod tests {
     use crate::backend::Rearranges;
 
     fn terms() -> Terms {
-        Terms { device: 1, rearranges: Rearranges::Fast, relayout: Relayout::Auto, chunk_bytes: 4 << 20 }
+        Terms {
+            device: 1,
+            rearranges: Rearranges::Fast,
+            relayout: Relayout::Auto,
+            chunk_bytes: 4 << 20,
+            is_in_reach: false,
+        }
     }
 
     fn offsets(plan: &Plan) -> Vec<usize> {

@@ -35,4 +35,6 @@ pub(crate) struct Terms {
     pub(crate) relayout: Relayout,
     /// Bytes of a chunk of the staging ring.
     pub(crate) chunk_bytes: usize,
+    /// The staging threads may write its memory.
+    pub(crate) is_in_reach: bool,
 }

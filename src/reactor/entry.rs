@@ -102,10 +102,19 @@ impl Entry {
         self.since = device.clock.now();
         self.asked = self.since;
         let least = device.counters.least_time(self.bytes);
-        let patience = device.reactor.polls.patience(self.since, device.copies.load(Ordering::Relaxed));
+        let pending = device.copies.load(Ordering::Relaxed) + self.batches() - 1;
+        let patience = device.reactor.polls.patience(self.since, pending);
         // One of many short copies is not worth waking the thread for.
         self.is_left_to_polls = least < patience;
         self.due = self.since + least.max(patience);
+    }
+
+    /// Whose copies they are: so many batches'.
+    fn batches(&self) -> usize {
+        match &self.done {
+            Done::Many(sent) => sent.len(),
+            Done::Chunk(..) | Done::Group(..) | Done::Orphan(_) | Done::Read(..) => 1,
+        }
     }
 
     /// Counts it as pending no longer.

@@ -168,6 +168,11 @@ impl Reactor {
         Some(InHand { reactor: self, queues })
     }
 
+    /// Somebody submits small batches one after the other, and asks what became of them by himself.
+    pub(crate) fn submits(&self, now: Duration) {
+        self.polls.note(now);
+    }
+
     /// Completes what is done, on the thread of somebody who polls and would have to wait. Nothing if others are at it.
     pub(crate) fn help(&self, device: &Arc<Shared>) {
         if device.backend.by_hand() {

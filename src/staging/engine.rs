@@ -20,7 +20,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock, spawn, wait, yield_n
 /// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
 const HELPED: usize = 2;
 
-/// So many batches that are through are dropped before any more is filled, fewer when there is time.
+/// So many batches that are through, or a chunk's worth of them, are dropped before any more is filled, fewer when there is
+/// time: they keep their blocks and sources.
 const MOST_SPENT: usize = 16;
 
 /// Something to run on a staging thread.
@@ -32,7 +33,8 @@ pub(crate) type LastJob = Box<dyn FnOnce(Option<Memory>) + Send>;
 #[derive(Debug)]
 pub(crate) struct Engine {
     state: Mutex<State>,
-    wake: Condvar,
+    /// One for each thread.
+    wakes: Box<[Condvar]>,
     /// The ring's memory.
     base: Memory,
     chunk_bytes: usize,
@@ -54,7 +56,8 @@ struct State {
     last: Option<LastJob>,
     /// Batches that are through, to be dropped where no lock is held: the user's values are in them.
     spent: Vec<Arc<StagedBatch>>,
-    idle: usize,
+    /// Threads with nothing to do, the one that worked last at the end.
+    idle: Vec<usize>,
     alive: usize,
     /// For devices driven by hand: a thread is running the work, and whether lanes stand still.
     running: bool,
@@ -78,7 +81,7 @@ enum Task {
 
 impl Engine {
     /// An engine over `base`, the ring's memory. `threads` is 0 where a test drives it.
-    pub(crate) fn new(base: Memory, chunk_bytes: usize, threads: usize, together: usize) -> Self {
+    pub(crate) fn new(base: Memory, chunk_bytes: usize, threads: usize, together: Together) -> Self {
         let state = State {
             ring: Ring::new(base.bytes),
             lanes: BTreeMap::new(),
@@ -86,20 +89,20 @@ impl Engine {
             jobs: VecDeque::new(),
             last: None,
             spent: Vec::new(),
-            idle: 0,
+            idle: Vec::with_capacity(threads),
             alive: threads,
             running: false,
             held: false,
         };
         Self {
             state: Mutex::new(state),
-            wake: Condvar::new(),
+            wakes: (0..threads).map(|_| Condvar::new()).collect(),
             base,
             chunk_bytes,
             threads,
             starved: AtomicBool::new(false),
             freed: AtomicU64::new(0),
-            together: Together::new(together),
+            together,
         }
     }
 
@@ -111,7 +114,7 @@ impl Engine {
                 backend.attach_thread();
                 let backend_of_thread = Arc::downgrade(&backend);
                 drop(backend);
-                engine.run_thread(&backend_of_thread);
+                engine.run_thread(number, &backend_of_thread);
             };
             if let Err(error) = spawn(format!("inflight-staging-{number}"), run) {
                 lock(&self.state).alive -= self.threads - number;
@@ -138,7 +141,7 @@ impl Engine {
             return Some((batch, plan));
         }
         let _inside = device.backend.enter();
-        let joins = send::is_one_staged_part(&plan) && self.together.takes(device);
+        let joins = send::is_one_staged_part(&plan) && self.together.takes(device, &core.pipeline);
         if !joins && !self.flushed(device) {
             return Some((batch, plan));
         }
@@ -216,9 +219,24 @@ impl Engine {
     pub(crate) fn kick(&self) {
         if self.threads == 0 {
             self.run_inline();
-        } else if lock(&self.state).idle > 0 {
-            self.wake.notify_one();
+        } else {
+            self.wake_one(lock(&self.state));
         }
+    }
+
+    /// Wakes the idle thread that worked last: it is quicker, for what its processor has in its caches.
+    fn wake_one(&self, mut state: MutexGuard<'_, State>) {
+        let woken = state.idle.pop();
+        drop(state);
+        if let Some(number) = woken {
+            self.wakes[number].notify_one();
+        }
+    }
+
+    fn wake_all(&self, mut state: MutexGuard<'_, State>) {
+        let woken = std::mem::take(&mut state.idle);
+        drop(state);
+        woken.into_iter().for_each(|number| self.wakes[number].notify_one());
     }
 
     /// A chunk of the ring is free again.
@@ -250,18 +268,15 @@ impl Engine {
 
     /// Ends the threads once the jobs are done, the last of them with `last`.
     pub(crate) fn stop(&self, last: LastJob) {
-        let alone = {
-            let mut state = lock(&self.state);
-            state.last = Some(last);
-            state.alive == 0
-        };
-        if alone {
-            // Driven by hand, or no thread could be started.
-            self.run_inline();
-            self.finish();
-        } else {
-            self.wake.notify_all();
+        let mut state = lock(&self.state);
+        state.last = Some(last);
+        if state.alive > 0 {
+            return self.wake_all(state);
         }
+        drop(state);
+        // Driven by hand, or no thread could be started.
+        self.run_inline();
+        self.finish();
     }
 
     /// Lets lanes stand still, or go on.
@@ -290,15 +305,15 @@ impl Engine {
         moved
     }
 
-    fn run_thread(&self, backend: &Weak<dyn Backend>) {
+    fn run_thread(&self, number: usize, backend: &Weak<dyn Backend>) {
         let mut state = lock(&self.state);
         loop {
             if let Some(task) = self.next(&mut state) {
                 let waiting = || state.lanes.values().any(Lane::has_waiting);
-                let more = state.idle > 0 && (!state.jobs.is_empty() || waiting());
-                drop(state);
-                if more {
-                    self.wake.notify_one();
+                if !state.jobs.is_empty() || waiting() {
+                    self.wake_one(state);
+                } else {
+                    drop(state);
                 }
                 self.perform(task);
                 // Values of the user's may have been dropped.
@@ -311,14 +326,14 @@ impl Engine {
             if state.last.is_some() {
                 break;
             }
-            state.idle += 1;
-            state = wait(&self.wake, state);
-            state.idle -= 1;
+            state.idle.push(number);
+            while state.idle.contains(&number) {
+                state = wait(&self.wakes[number], state);
+            }
         }
         state.alive -= 1;
         let alone = state.alive == 0;
-        drop(state);
-        self.wake.notify_all();
+        self.wake_all(state);
         if alone {
             self.finish();
         }
@@ -340,7 +355,8 @@ impl Engine {
         if let Some(job) = state.jobs.pop_front() {
             return Some(Task::Job(job));
         }
-        let is_full = state.spent.len() >= MOST_SPENT;
+        let spent_bytes = || state.spent.iter().map(|batch| batch.plan.bytes).sum::<usize>();
+        let is_full = state.spent.len() >= MOST_SPENT || spent_bytes() >= self.chunk_bytes;
         if !is_full
             && !state.held
             && let Some(task) = self.next_of_lanes(state)
@@ -430,11 +446,12 @@ impl Engine {
         lock(&self.state).lanes.values().map(Lane::stuck).sum()
     }
 
-    fn gather(&self, lane_id: u64, staged: Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize) {
-        let dst = self.address(place);
+    fn gather(&self, lane_id: u64, staged: Arc<StagedBatch>, chunk: Chunk, number: u64, place: Option<usize>) {
+        let dst = place.map_or_else(|| staged.core.address(chunk.start), |place| self.address(place));
         let filled = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the segment at `place` was taken for this chunk alone and is as long as the chunk; it is given back
-            // only after it was sent and its event has fired (invariant 1), or below, unsent.
+            // only after it was sent and its event has fired (invariant 1), or below, unsent. Without one it is a stretch
+            // of the batch's block, which is the host's memory: `staged` owns it, and nobody reads it before it is sent.
             unsafe { send::fill(&staged.batch, &staged.plan, chunk.part, chunk.start, chunk.end, dst) };
         }));
         let device = staged.core.device.clone();

@@ -55,13 +55,13 @@ pub(super) struct Chunk {
 pub(super) enum Work {
     /// Get a block for the batch.
     Allocate(Arc<StagedBatch>),
-    /// Fill the segment with the chunk.
-    Gather { batch: Arc<StagedBatch>, chunk: Chunk, number: u64, place: usize },
+    /// Gather the chunk: to this place of the ring, or into the batch's own block.
+    Gather { batch: Arc<StagedBatch>, chunk: Chunk, number: u64, place: Option<usize> },
 }
 
 #[derive(Debug)]
 enum Unsent {
-    Filling(Segment),
+    Filling(Option<Segment>),
     Ready(Arc<StagedBatch>, Chunk, Option<Segment>),
     /// Its batch failed: there is nothing to send.
     Spoilt,
@@ -135,14 +135,18 @@ impl Lane {
                 spent.extend(self.waiting.pop_front());
                 continue;
             };
-            if batch.plan.parts[chunk.part].way != Way::Staged {
-                self.cursor = Some(chunk);
-                self.unsent.push_back(Unsent::Ready(batch, chunk, None));
-                continue;
-            }
-            let segment = ring.take(chunk.end - chunk.start)?;
+            let segment = match batch.plan.parts[chunk.part].way {
+                Way::Direct | Way::Rows => {
+                    self.cursor = Some(chunk);
+                    self.unsent.push_back(Unsent::Ready(batch, chunk, None));
+                    continue;
+                }
+                Way::Staged => Some(ring.take(chunk.end - chunk.start)?),
+                Way::Written => None,
+            };
             self.cursor = Some(chunk);
-            let (number, place) = (self.first + self.unsent.len() as u64, segment.offset);
+            let number = self.first + self.unsent.len() as u64;
+            let place = segment.as_ref().map(|segment| segment.offset);
             self.unsent.push_back(Unsent::Filling(segment));
             return Some(Work::Gather { batch, chunk, number, place });
         }
@@ -176,7 +180,7 @@ impl Lane {
         self.waiting.front().is_some_and(|batch| batch.core.device.is_lost())
     }
 
-    /// A chunk is filled. If its batch failed meanwhile, the segment comes back.
+    /// A chunk is gathered, or failed to be: then there is nothing to send, and its segment comes back.
     pub(super) fn filled(
         &mut self,
         number: u64,
@@ -190,9 +194,9 @@ impl Lane {
         let Unsent::Filling(segment) = std::mem::replace(unsent, Unsent::Spoilt) else { return None };
         if !ok {
             spent.push(batch);
-            return Some(segment);
+            return segment;
         }
-        *unsent = Unsent::Ready(batch.clone(), chunk, Some(segment));
+        *unsent = Unsent::Ready(batch, chunk, segment);
         None
     }
 

@@ -3,15 +3,19 @@
 
 use std::sync::atomic::Ordering;
 
+use super::Segment;
+use super::gather::{self, Next};
 use super::lane::StagedBatch;
 use super::together::Parcel;
-use super::{Segment, gather};
 use crate::HostArray;
 use crate::backend::{Copy, Direction, Event, Fault, Rearrangement};
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::error::Result;
 use crate::plan::{FieldPlan, Part, Plan, Rearranged, Rows, Way, operations};
 use crate::reactor::{Done, Entry, Held};
+
+/// A batch of so many bytes is too large for a processor's own cache.
+const KEPT: usize = 4 << 20;
 
 /// Something to enqueue for a batch: bytes `start..end` of its image.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(super) struct Piece<'a> {
 pub(super) enum From<'a> {
     /// Bytes that lie one behind the other.
     Dense(*const u8),
+    /// From nowhere: the block has them.
+    Written,
     /// Page-locked rows of an array.
     Rows(&'a HostArray),
 }
@@ -39,7 +45,10 @@ pub(super) enum From<'a> {
 ///
 /// `dst` is valid for writes of `end - start` bytes and nobody else touches them.
 pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: usize, end: usize, dst: *mut u8) {
-    for place in plan.parts[part].fields.clone() {
+    let Part { way, ref fields, .. } = plan.parts[part];
+    let is_kept = way == Way::Written && plan.bytes >= KEPT;
+    let next = if is_kept { Next::Kept } else { Next::Read };
+    for place in fields.clone() {
         let array = plan.sent(batch, place);
         let FieldPlan { sent_at: first, sent_bytes, .. } = plan.fields[place];
         let (from, to) = (start.max(first), end.min(first + sent_bytes));
@@ -48,7 +57,7 @@ pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: us
             let dst = unsafe { dst.add(from - start) };
             // SAFETY: as above; chunks are cut at multiples of 256 bytes from the image's start and fields begin at such
             // multiples, so the range is one of whole elements.
-            unsafe { gather::gather(array, from - first..to - first, dst) };
+            unsafe { gather::gather(array, from - first..to - first, dst, next) };
         }
     }
 }
@@ -141,6 +150,7 @@ fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
             // kept.
             (unsafe { device.backend.copy(&device.copy_stream, copy, names) }, 1)
         }
+        From::Written => (Ok(()), 1),
         From::Rows(array) => {
             let copies = Rows::of(array).copies(piece.start - part.start, piece.end - part.start, dst);
             // SAFETY: as above, for each of the rows, which are elements of the array.
@@ -204,6 +214,13 @@ pub(super) fn send_inline(
     for (index, part) in plan.parts.iter().enumerate() {
         let (held, from) = match part.way {
             Way::Direct | Way::Rows => direct(batch, plan, index),
+            Way::Written => {
+                // SAFETY: the block is the host's memory and belongs to the batch, of which nobody reads a part that was
+                // not sent.
+                unsafe { fill(batch, plan, index, part.start, part.end, core.address(part.start)) };
+                device.counters.gathered.fetch_add(part.bytes() as u64, Ordering::Relaxed);
+                (Held::default(), From::Written)
+            }
             Way::Staged => {
                 // SAFETY: the segment is ours until it is released, and long enough for all staged parts.
                 unsafe { fill(batch, plan, index, part.start, part.end, src) };
@@ -261,6 +278,7 @@ pub(super) fn send_chunk(
             let src = device.engine.address(segment.offset).cast_const();
             (Held { segment: Some(segment), source: None }, From::Dense(src))
         }
+        None if staged.plan.parts[part].way == Way::Written => (Held::default(), From::Written),
         None => direct(&staged.batch, &staged.plan, part),
     };
     if let Some(error) = device.lost().or_else(|| staged.core.failure().cloned()) {

@@ -1,15 +1,18 @@
 //! [`Together`]: small batches that wait for each other while the link is busy, and then go in one call.
 //!
 //! What a call of the driver costs is more than what a few KiB take on the link. A batch that is submitted while others are
-//! on their way is staged at once and waits; all that wait are enqueued, in order, when there are enough of them, when
-//! somebody polls a transfer that is not there, or when the link has run dry.
+//! on their way, or have arrived and are not taken yet, is staged at once and waits. All that wait are enqueued, in order,
+//! when there are enough of them, when somebody polls a transfer that is not there, when the link has run dry and as many
+//! wait as their pipeline has before them, and after [`HOLD`] at the latest.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::{Segment, send};
+use crate::admission::Pipeline;
 use crate::backend::{Event, Fault, Pitched};
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::device::Shared;
@@ -18,6 +21,11 @@ use crate::plan::operations;
 use crate::reactor::{Done, Entry, Held};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, caught, lock};
+
+/// None waits longer, unless a test drives the device.
+const HOLD: Duration = Duration::from_micros(200);
+/// Who has fewer than this many batches before the one that is submitted gets it at once where the link is idle.
+const AHEAD: usize = 3;
 
 /// A small batch that is staged, in one part.
 #[derive(Debug)]
@@ -45,6 +53,8 @@ pub(crate) struct Sent {
 pub(crate) struct Together {
     /// How many go in one call.
     most: usize,
+    /// How long they wait on an idle link; without it they don't.
+    hold: Option<Duration>,
     state: Mutex<State>,
     /// How many wait.
     waiting: AtomicUsize,
@@ -53,34 +63,56 @@ pub(crate) struct Together {
 #[derive(Debug, Default)]
 struct State {
     parcels: Vec<Parcel>,
+    /// Since when the first of them waits.
+    since: Duration,
     /// A thread is enqueueing: nobody else may, so that order is kept.
     sending: bool,
 }
 
 impl Together {
-    /// So many in one call at most; with 1 none waits.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, state: Mutex::default(), waiting: AtomicUsize::new(0) }
+    /// So many in one call at most; with 1 none waits. On a device that is driven by hand none waits on an idle link.
+    pub(crate) fn new(most: usize, by_hand: bool) -> Self {
+        Self { most, hold: (!by_hand).then_some(HOLD), state: Mutex::default(), waiting: AtomicUsize::new(0) }
     }
 
-    /// Whether a small batch of one part is to wait here.
-    pub(super) fn takes(&self, device: &Shared) -> bool {
-        self.most > 1 && (device.uploads.load(Ordering::Relaxed) > 0 || self.has_waiting())
+    /// Whether a small batch of one part, of this pipeline, is to wait here.
+    pub(super) fn takes(&self, device: &Shared, pipeline: &Pipeline) -> bool {
+        let has_others = || self.hold.is_some() && pipeline.in_flight() >= AHEAD;
+        self.most > 1 && (device.uploads.load(Ordering::Relaxed) > 0 || self.has_waiting() || has_others())
     }
 
     /// Takes a parcel, and enqueues all that wait if they are enough.
     pub(super) fn post(&self, device: &Arc<Shared>, parcel: Parcel) {
-        let count = {
+        let now = device.clock.now();
+        device.reactor.submits(now);
+        let (count, is_short, since) = {
             let mut state = lock(&self.state);
+            if state.parcels.is_empty() {
+                state.since = now;
+            }
             state.parcels.push(parcel);
             self.waiting.store(state.parcels.len(), Ordering::Release);
-            state.parcels.len()
+            (state.parcels.len(), self.is_short(&state), state.since)
         };
         // Who finds the link dry looks for what waits, after a fence as well: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if count >= self.most || device.is_idle() {
-            self.flush(device);
+        if count == self.most / 2 || count >= self.most {
+            // Those before are there by now, mostly: so nobody else need look after them.
+            device.reactor.help(device);
         }
+        if count >= self.most {
+            self.flush(device);
+        } else if is_short && device.is_idle() {
+            self.flush(device);
+        } else if let (1, Some(hold)) = (count, self.hold) {
+            device.reactor.notify_by(since + hold);
+        }
+    }
+
+    /// Whether a pipeline is about to run out of batches that do not wait here.
+    fn is_short(&self, state: &State) -> bool {
+        let in_flight = state.parcels.last().map_or(0, |last| last.core.pipeline.in_flight());
+        self.hold.is_none() || 2 * state.parcels.len() >= in_flight
     }
 
     /// Whether nothing waits and nothing is being enqueued.
@@ -94,12 +126,24 @@ impl Together {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Whether something waits and the link has run dry.
+    /// Whether something waits that is to be enqueued now.
     pub(crate) fn is_due(&self, device: &Shared) -> bool {
-        device.is_idle() && {
-            fence(Ordering::SeqCst);
-            self.has_waiting()
+        let is_idle = device.is_idle();
+        fence(Ordering::SeqCst);
+        if !self.has_waiting() {
+            return false;
         }
+        let state = lock(&self.state);
+        let is_late = || self.hold.is_some_and(|hold| device.clock.now() >= state.since + hold);
+        !state.parcels.is_empty() && ((is_idle && self.is_short(&state)) || is_late())
+    }
+
+    /// When somebody must look whether something is due, though nothing happens before.
+    pub(crate) fn next_deadline(&self, now: Duration) -> Option<Duration> {
+        let hold = self.hold.filter(|_| self.has_waiting())?;
+        let due = lock(&self.state).since + hold;
+        // One that is over was seen, and a thread is at it.
+        Some(if due > now { due } else { now + hold })
     }
 
     /// Enqueues what waits, unless another thread is at it: then that one does.

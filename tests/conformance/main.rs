@@ -22,3 +22,4 @@ mod threads;
 mod together;
 mod transfers;
 mod wakes;
+mod written;

@@ -226,3 +226,43 @@ fn a_source_that_waited_with_others_may_use_the_device_when_it_is_dropped() {
     let sent = std::mem::take(&mut *sent.lock().unwrap());
     assert_eq!(block_on(try_join_all(sent)).unwrap().len(), 1);
 }
+
+/// A device with a link that is slow to begin, and memory for as many batches as a test has.
+fn slow_to_begin(together: usize) -> Device {
+    let link = LinkModel { bytes_per_second: 1e9, latency: Duration::from_millis(2) };
+    let device = Device::builder().host().link_model(link).batches_per_call(together).build().unwrap();
+    block_on(try_join_all((0..20).map(|_| device.try_transfer(("x", vec![0_u8; 1000])).unwrap()))).unwrap();
+    block_on(device.drain()).unwrap();
+    device
+}
+
+#[test]
+fn what_follows_batches_that_nobody_has_taken_yet_goes_together_though_the_link_is_idle() {
+    let device = slow_to_begin(16);
+    let send = || device.try_transfer(("x", vec![0_u8; 1000])).unwrap();
+    // Where this thread is not held up between them, the three that follow go in one call.
+    let calls = (0..50).map(|_| {
+        let arrived: Vec<_> = (0..8).map(|_| send()).collect();
+        block_on(device.drain()).unwrap();
+        let before = device.stats().copies_sent;
+        let followed: Vec<_> = (0..3).map(|_| send()).collect();
+        // Nobody polls them: they go by themselves, soon.
+        block_on(device.drain()).unwrap();
+        let calls = device.stats().copies_sent - before;
+        block_on(try_join_all(arrived.into_iter().chain(followed))).unwrap();
+        calls
+    });
+    assert!(calls.into_iter().any(|calls| calls == 1), "the first of them goes alone");
+}
+
+#[test]
+fn what_follows_batches_that_are_taken_goes_at_once() {
+    let device = slow_to_begin(16);
+    for _ in 0..10 {
+        let before = device.stats().copies_sent;
+        let transfer = device.try_transfer(("x", vec![0_u8; 1000])).unwrap();
+        assert_eq!(device.stats().copies_sent, before + 1, "nothing is before it, and it has not gone");
+        block_on(transfer).unwrap();
+        block_on(device.drain()).unwrap();
+    }
+}

@@ -28,19 +28,32 @@ use self::convert::Converter;
 use crate::HostArray;
 use crate::dtype::Element;
 
+/// Whether what is gathered is read again soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It is: it had better be in the caches.
+    Read,
+    /// It is not, or is too much for the caches.
+    Kept,
+}
+
 /// Writes bytes `range` of the array's logical order to `dst`. The range is one of whole elements.
 ///
 /// # Safety
 ///
 /// `dst` is valid for writes of the range's bytes, and nobody else touches them meanwhile.
-pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8) {
+pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8, next: Next) {
     if range.is_empty() {
         return;
     }
     if let Some(src) = array.contiguous_bytes() {
+        let src = src.wrapping_add(range.start);
         // SAFETY: `src` begins the array's bytes, of which the range is a part; its owner is alive and read-only. `dst` is
         // the caller's.
-        return unsafe { copy::copy(src.wrapping_add(range.start), dst, range.len()) };
+        return match next {
+            Next::Read => unsafe { copy::copy(src, dst, range.len()) },
+            Next::Kept => unsafe { copy::copy_past_caches(src, dst, range.len()) },
+        };
     }
     let (stored, size) = (array.stored().size(), array.dtype().size());
     let elements = range.start / size..range.end / size;
@@ -62,7 +75,7 @@ pub(crate) fn to_vec<T: Element>(array: &HostArray) -> Result<Vec<T>, TryReserve
     let mut elements: Vec<T> = Vec::new();
     elements.try_reserve_exact(len)?;
     // SAFETY: the vector has room for as many bytes as the array, whose type is `T`, and is ours.
-    unsafe { gather(array, 0..len * size_of::<T>(), elements.as_mut_ptr().cast()) };
+    unsafe { gather(array, 0..len * size_of::<T>(), elements.as_mut_ptr().cast(), Next::Read) };
     // SAFETY: all of them have just been written.
     unsafe { elements.set_len(len) };
     Ok(elements)

@@ -23,12 +23,13 @@ fn pieces(array: &HostArray, cuts: &[usize], shift: usize) -> Vec<u8> {
     let mut all = Vec::new();
     let mut edges: Vec<_> = cuts.iter().map(|cut| cut % (array.len() + 1)).chain([0, array.len()]).collect();
     edges.sort_unstable();
-    for edge in edges.windows(2) {
+    for (number, edge) in edges.windows(2).enumerate() {
+        let next = if number % 2 == 0 { Next::Kept } else { Next::Read };
         let (from, to) = (edge[0] * size, edge[1] * size);
         let mut bytes = vec![0xa5_u8; to - from + 2 * AROUND];
         let place = bytes[AROUND - shift..].as_mut_ptr();
         // SAFETY: the piece lies inside the vector.
-        unsafe { gather(array, from..to, place) };
+        unsafe { gather(array, from..to, place, next) };
         let (piece, after) = bytes[AROUND - shift..].split_at(to - from);
         assert!(after.iter().chain(&bytes[..AROUND - shift]).all(|byte| *byte == 0xa5), "bytes around the piece");
         all.extend_from_slice(piece);
