@@ -8,17 +8,19 @@ use super::job::Job;
 use super::pool::Pattern;
 use super::reach::Reach;
 use super::rig::{Outcome, Rig};
-use super::rows::{IMAGE, Images};
+use super::rows::{EPOCHS, IMAGE, Images};
 
 pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     let images = Images::new(rig)?;
-    let (each, count) = (images.batch, images.len() / images.batch);
+    let (each, distinct) = (images.batch, images.len() / images.batch);
+    let count = EPOCHS * distinct;
     rig.title(&format!("contiguous batches of {each} × {IMAGE:?} u8 from pageable memory, {count} a run"));
     let device = rig.device_with(1 << 30)?;
     let job = Job { reaches: &[Reach::OfLink(0.92)], ..Job::new("contiguous", &device, count, images.bytes()) };
     let batch = |number: usize| -> inflight::Result<HostArray> {
-        images.array.slice(s![number * each..(number + 1) * each, .., .., ..])
+        let first = number % distinct * each;
+        images.array.slice(s![first..first + each, .., .., ..])
     };
-    let before = (count - 1) * images.bytes();
+    let before = (distinct - 1) * images.bytes();
     job.run(rig, &batch, |last| check(rig, last, &images.shape(), |at| u8::at(before + images.place(at))))
 }

@@ -14,7 +14,7 @@ use crate::{median, pipeline};
 /// Bytes of a chunk, as the engine has them.
 const CHUNK: usize = 4 << 20;
 /// Batches of one measurement.
-const BATCHES: usize = 8;
+const BATCHES: usize = 48;
 /// Batches under way, and destinations that take turns.
 const DEPTH: usize = 3;
 const RUNS: usize = 9;
@@ -68,7 +68,7 @@ pub(crate) fn table(runtime: &tokio::runtime::Runtime) {
     for bytes in [38_535_168, 64 << 20] {
         let source: Vec<u8> = (0..bytes).map(|place| place as u8).collect();
         let array = HostArray::from(source.clone());
-        let mut destinations = vec![vec![1_u8; bytes]; DEPTH];
+        let mut destinations = vec![vec![1_u8; bytes]; DEPTH + 1];
         let mut rings = vec![vec![1_u8; CHUNK]; threads];
         let [mut ours, mut two, mut one] = [const { Vec::new() }; 3];
         for _ in 0..RUNS {
