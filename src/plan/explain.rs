@@ -2,7 +2,8 @@
 
 use std::fmt::{Display, Formatter};
 
-use super::{Plan, Terms, Way};
+use super::rows::Rows;
+use super::{FieldPlan, PACKED, Plan, Terms, Way};
 use crate::batch::HostBatch;
 
 /// What a transfer does with each field; from [`Device::explain`](crate::Device::explain) and
@@ -116,6 +117,26 @@ impl Told {
 }
 
 impl Plan {
+    /// What there is to tell of a field.
+    pub(crate) fn told(&self, batch: &HostBatch, field: usize, terms: &Terms) -> Told {
+        let FieldPlan { sent_bytes, ref route, .. } = self.fields[field];
+        let pieces = match route.way {
+            _ if sent_bytes == 0 => 0,
+            Way::Direct => 1,
+            // Small ones share a chunk with neighbours.
+            Way::Staged | Way::Written if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
+            Way::Staged | Way::Written => sent_bytes.div_ceil(terms.chunk_bytes),
+            Way::Rows => Rows::of(self.sent(batch, field)).pieces,
+        };
+        Told {
+            way: route.way,
+            reason: route.reason,
+            is_rearranged: !self.fields[field].is_in_place(),
+            pieces,
+            sent_bytes,
+        }
+    }
+
     /// What becomes of each field of the batch that it was made for.
     pub(crate) fn explain(&self, batch: &HostBatch, terms: &Terms) -> Explanation {
         let fields = batch.names().enumerate().map(|(place, name)| self.told(batch, place, terms).of(name)).collect();

@@ -5,10 +5,11 @@
 //! straight from page-locked memory. A group is one or more parts that share an event, and so become ready together.
 //!
 //! `route.rs` decides for each field, with `order.rs` (how its memory is ordered) and `rows.rs` (which copies rows need);
-//! `explain.rs` tells what was decided.
+//! `place.rs` says where each lies and what is copied together; `explain.rs` tells what was decided.
 
 mod explain;
 mod order;
+mod place;
 mod relayout;
 mod route;
 mod rows;
@@ -159,66 +160,6 @@ impl Plan {
         Ok(route)
     }
 
-    /// The next `bytes` of the image: where they begin and end.
-    fn room(&self, bytes: usize) -> Option<(usize, usize)> {
-        let start = self.bytes.next_multiple_of(ALIGN);
-        let end = start.checked_add(bytes).filter(|end| *end <= MOST_BYTES)?;
-        Some((start, if bytes == 0 { self.bytes } else { end }))
-    }
-
-    /// Finds scratch memory for what is rearranged, and cuts all into parts. `None` if no address space holds it.
-    fn lay_out(&mut self, batch: &HostBatch, terms: &Terms) -> Option<()> {
-        for index in 0..self.fields.len() {
-            let FieldPlan { offset, bytes, ref route, .. } = self.fields[index];
-            if bytes == 0 {
-                continue;
-            }
-            let (way, in_place) = (route.way, self.fields[index].is_in_place());
-            let (start, end) = if in_place {
-                (offset, offset + bytes)
-            } else {
-                let sent_bytes = self.sent(batch, index).bytes();
-                let (start, end) = self.room(sent_bytes)?;
-                self.bytes = end;
-                let field = &mut self.fields[index];
-                (field.sent_at, field.sent_bytes) = (start, sent_bytes);
-                (start, end)
-            };
-            let chunk = match way {
-                Way::Staged | Way::Written => terms.chunk_bytes,
-                Way::Direct => end - start,
-                Way::Rows => Rows::of(self.sent(batch, index)).chunk_bytes(),
-            };
-            self.place(index, Part { way, group: 0, fields: index..index + 1, start, end, chunk }, in_place);
-        }
-        Some(())
-    }
-
-    fn place(&mut self, field: usize, part: Part, in_place: bool) {
-        let full = self.group_count == MOST_GROUPS;
-        let bytes = part.bytes();
-        if let Some(last) = self.parts.last_mut()
-            && last.way == part.way
-            && part.way.is_gathered()
-            && in_place
-            && self.fields[last.fields.start].is_in_place()
-            && (full
-                || (last.bytes() < SMALL && bytes < SMALL && part.end - last.start <= PACKED)
-                || (last.fields.len() > 1 && bytes < SMALL && part.end - last.start <= PACKED))
-        {
-            last.end = part.end;
-            last.fields.end = field + 1;
-            self.fields[field].group = Some(last.group);
-            return;
-        }
-        if !full {
-            self.group_count += 1;
-        }
-        let group = self.group_count - 1;
-        self.fields[field].group = Some(group);
-        self.parts.push(Part { group, ..part });
-    }
-
     /// How a field lies on the device.
     pub(crate) fn dims(&self, array: &HostArray, field: usize) -> Dims {
         let special = self.fields[field].route.special.as_ref();
@@ -237,26 +178,6 @@ impl Plan {
     pub(crate) fn rearranged(&self, part: &Part) -> Option<(&FieldPlan, &Rearranged)> {
         let field = &self.fields[part.fields.start];
         Some((field, field.route.special.as_ref()?.rearranged.as_ref()?))
-    }
-
-    /// What there is to tell of a field.
-    pub(crate) fn told(&self, batch: &HostBatch, field: usize, terms: &Terms) -> Told {
-        let FieldPlan { sent_bytes, ref route, .. } = self.fields[field];
-        let pieces = match route.way {
-            _ if sent_bytes == 0 => 0,
-            Way::Direct => 1,
-            // Small ones share a chunk with neighbours.
-            Way::Staged | Way::Written if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
-            Way::Staged | Way::Written => sent_bytes.div_ceil(terms.chunk_bytes),
-            Way::Rows => Rows::of(self.sent(batch, field)).pieces,
-        };
-        Told {
-            way: route.way,
-            reason: route.reason,
-            is_rearranged: !self.fields[field].is_in_place(),
-            pieces,
-            sent_bytes,
-        }
     }
 
     /// Whether something is rearranged on the device.
