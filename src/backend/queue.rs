@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::host::LinkModel;
-use super::{Copy, Direction, HostEvent, Pitched, Rearrangement};
+use super::{Copy, HostEvent, Pitched, Rearrangement};
 use crate::HostArray;
 use crate::memory::HostBytes;
 use crate::staging::gather::{self, Next};
@@ -21,8 +21,6 @@ use crate::sync::{Condvar, Mutex, lock, spawn};
 
 /// A copy up to this size is done by the caller if the queue is idle: handing it to a thread costs more.
 const EAGER: usize = 64 << 10;
-/// The same for a copy to the device: what is larger than the other bound comes from a staging thread, a chunk at most.
-const EAGER_CHUNK: usize = 4 << 20;
 
 /// Work that a compute stream runs.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -116,8 +114,7 @@ impl HostQueue {
     }
 
     pub(super) fn copy(&self, copy: Copy, fields: Vec<String>) {
-        let bound = if copy.direction == Direction::HostToDevice { EAGER_CHUNK } else { EAGER };
-        let eager = matches!(self.0.driver, Driver::Thread { eager: true, .. }) && copy.bytes <= bound;
+        let eager = matches!(self.0.driver, Driver::Thread { eager: true, .. }) && copy.bytes <= EAGER;
         if eager && self.0.claim() {
             perform(&copy);
             self.0.unclaim();

@@ -16,9 +16,9 @@ pub struct Stats {
     pub hardware: Option<crate::Hardware>,
     /// Bytes sent to the device, padding between packed fields included.
     pub bytes_sent: u64,
-    /// Copies to the device.
+    /// Copies to the device, and chunks that were written into its memory where that is the host's.
     pub copies_sent: u64,
-    /// Bytes that the CPU copied or gathered into staging.
+    /// Bytes that the staging threads copied or gathered.
     pub bytes_staged: u64,
     /// Bytes read back.
     pub bytes_read: u64,

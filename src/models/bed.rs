@@ -62,8 +62,17 @@ pub(super) fn at_once(threads: usize) -> Device {
 /// The same with its driver, whose calls can be made to fail.
 pub(super) fn at_once_with_driver(threads: usize) -> (Device, Arc<SimBackend>) {
     let backend = Arc::new(SimBackend::at_once().unwrap());
-    let builder = small(Device::builder()).staging_threads(threads);
-    (builder.build_on(backend.clone(), "model".to_owned(), DeviceKind::Simulated).unwrap(), backend)
+    (built_on(&backend, small(Device::builder()).staging_threads(threads)), backend)
+}
+
+/// The same as `at_once` with other settings as well.
+pub(super) fn at_once_with(threads: usize, settings: fn(DeviceBuilder<'static>) -> DeviceBuilder<'static>) -> Device {
+    let backend = Arc::new(SimBackend::at_once().unwrap());
+    built_on(&backend, settings(small(Device::builder()).staging_threads(threads)))
+}
+
+fn built_on(backend: &Arc<SimBackend>, builder: DeviceBuilder<'static>) -> Device {
+    builder.build_on(backend.clone(), "model".to_owned(), DeviceKind::Simulated).unwrap()
 }
 
 pub(super) fn compute_stream(device: &Device) -> HostStream {

@@ -2,19 +2,27 @@
 //! are more ways than loom could try.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::bed::{block_on, check, thread};
+use super::bed::{at_once_with, block_on, check, thread};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::yield_now;
-use crate::{BatchStreamExt, ComputeStream, Device, HostStream, batch};
+use crate::{BatchStreamExt, ComputeStream, Device, DeviceBuilder, HostStream, LinkModel, batch};
 
 const BATCHES: u8 = 4;
 
-fn device(threads: usize) -> Device {
+/// A device whose batches are written into their memory.
+fn in_reach(threads: usize) -> DeviceBuilder<'static> {
     let builder = Device::builder().host().staging_threads(threads).staging_bytes(4 << 10).memory_bytes(24 << 10);
-    builder.readback_bytes(8 << 10).pinned_bytes(4 << 10).build().unwrap()
+    builder.readback_bytes(8 << 10).pinned_bytes(4 << 10)
+}
+
+/// One whose batches go through the ring.
+fn device(threads: usize) -> Device {
+    let link = LinkModel { bytes_per_second: f64::INFINITY, latency: Duration::ZERO };
+    in_reach(threads).link_model(link).build().unwrap()
 }
 
 fn compute(device: &Device) -> HostStream {
@@ -59,8 +67,17 @@ fn end(device: Device) {
 
 #[test]
 fn two_pipelines_share_a_device() {
-    check(|| {
-        let device = device(2);
+    share(|| device(2));
+}
+
+#[test]
+fn two_pipelines_share_a_device_whose_memory_is_in_reach() {
+    share(|| in_reach(2).build().unwrap());
+}
+
+fn share(device: fn() -> Device) {
+    check(move || {
+        let device = device();
         let other = device.clone();
         let training = thread::spawn(move || train(&other, 100));
         train(&device, 10);
@@ -118,5 +135,24 @@ fn the_device_goes_first_and_its_transfers_still_arrive_b37() {
             block_on(transfer).unwrap();
         }
         dropping.join().unwrap();
+    });
+}
+
+#[test]
+fn a_batch_that_waits_for_company_goes_by_itself() {
+    check(|| {
+        let device = at_once_with(1, |builder| builder.batches_per_call(3));
+        let send = || device.try_transfer(batch! { x: vec![0_u8; 100] }).unwrap();
+        let made = [(); 3].map(|()| block_on(send()).unwrap());
+        drop(made);
+        while device.stats().device_idle < 3 * 1024 {
+            yield_now();
+        }
+        // Two are there and not taken when the third is sent, which nobody polls.
+        let before = [(); 2].map(|()| send());
+        block_on(device.drain()).unwrap();
+        let after = send();
+        block_on(device.drain()).unwrap();
+        drop((before, after));
     });
 }

@@ -29,7 +29,7 @@ pub struct FieldExplanation {
     pub is_rearranged: bool,
     /// Copies that bring it there; small neighbours share theirs.
     pub pieces: usize,
-    /// Bytes over the link, without padding.
+    /// Bytes over the link, or written where there is none; without padding.
     pub link_bytes: usize,
     /// Bytes that the processor copies, gathers or converts.
     pub staged_bytes: usize,

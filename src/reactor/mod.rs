@@ -168,11 +168,6 @@ impl Reactor {
         Some(InHand { reactor: self, queues })
     }
 
-    /// Somebody submits small batches one after the other, and asks what became of them by himself.
-    pub(crate) fn submits(&self, now: Duration) {
-        self.polls.note(now);
-    }
-
     /// Completes what is done, on the thread of somebody who polls and would have to wait. Nothing if others are at it.
     pub(crate) fn help(&self, device: &Arc<Shared>) {
         if device.backend.by_hand() {
@@ -248,11 +243,7 @@ impl Reactor {
             );
             device.counters.count_overdue();
         }
-        if device.engine.together.is_due(device) {
-            let flushed = device.clone();
-            device.engine.run(Box::new(move || flushed.engine.together.flush(&flushed)));
-            moved = true;
-        }
+        moved |= device.engine.together.flush_what_is_due(device);
         let wait = queues.pace.wait(&queues.streams, device);
         if wait.is_long() {
             device.drop_sources();

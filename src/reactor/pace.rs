@@ -159,7 +159,7 @@ impl Pace {
             self.limbo = (limbo + limbo / 4).min(LIMBO.1);
             wait = Some(wait.map_or(limbo, |wait| wait.min(limbo)));
         }
-        let deadlines = [device.admission.next_deadline(), device.engine.together.next_deadline(now)];
+        let deadlines = [device.admission.next_deadline(), device.engine.together.next_deadline()];
         if let Some(deadline) = deadlines.into_iter().flatten().min() {
             let left = deadline.saturating_sub(now).max(Duration::from_micros(1));
             wait = Some(wait.map_or(left, |wait| wait.min(left)));

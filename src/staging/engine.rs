@@ -140,7 +140,7 @@ impl Engine {
         if device.has_many_copies() {
             return Some((batch, plan));
         }
-        let _inside = device.backend.enter();
+        let inside = device.backend.enter();
         let joins = send::is_one_staged_part(&plan) && self.together.takes(device, &core.pipeline);
         if !joins && !self.flushed(device) {
             return Some((batch, plan));
@@ -153,14 +153,20 @@ impl Engine {
             }
             if bytes == 0 { None } else { state.ring.take(bytes) }
         };
-        match segment {
+        let were_enough = match segment {
             None if bytes > 0 => return Some((batch, plan)),
             Some(segment) if joins => self.together.post(device, send::parcel(core, batch, &plan, segment)),
             segment => {
                 if let Err(error) = send::send_inline(core, &batch, &plan, segment) {
                     core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) });
                 }
+                false
             }
+        };
+        drop(inside);
+        if were_enough {
+            // Those before are there by now, mostly: the reactor need not look after them.
+            device.reactor.help(device);
         }
         None
     }
@@ -496,6 +502,10 @@ impl Engine {
                     }
                     if let Err(error) = send::send_chunk(&staged, chunk.part, chunk.start, chunk.end, segment) {
                         staged.core.fail(staged.give_back_in(error));
+                    }
+                    // Not here: what the user put into it may wait for this lane when it is dropped.
+                    if let Some(spent) = Arc::into_inner(staged) {
+                        self.run(Box::new(move || drop(spent)));
                     }
                 }
             }

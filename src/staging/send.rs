@@ -97,7 +97,11 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     };
     let last_part = piece.plan.parts.get(piece.part + 1).is_none_or(|next| next.group != part.group);
     let ends_group = last_part && piece.end == part.end;
-    let entry = |held, done| Entry::of_many(device, &device.copy_stream, bytes, held, done, operations);
+    let is_copy = !matches!(piece.from, From::Written);
+    let entry = |held, done| {
+        let entry = Entry::of_many(device, &device.copy_stream, bytes, held, done, operations);
+        if is_copy { entry } else { entry.behind_a_copy() }
+    };
     if let Some((field, rearranged)) = piece.plan.rearranged(part).filter(|_| ends_group) {
         let launched = rearrange(core, part, (field, rearranged), &event, bytes);
         // Only now: an event that has fired is used again.

@@ -2,8 +2,8 @@
 //!
 //! What a call of the driver costs is more than what a few KiB take on the link. A batch that is submitted while others are
 //! on their way, or have arrived and are not taken yet, is staged at once and waits. All that wait are enqueued, in order,
-//! when there are enough of them, when somebody polls a transfer that is not there, when the link has run dry and as many
-//! wait as their pipeline has before them, and after [`HOLD`] at the latest.
+//! when there are enough of them, when somebody polls a transfer that is not there, and when the link has run dry and as many
+//! wait as their pipeline has before them; after [`HOLD`] a staging thread is asked to do it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,12 +20,10 @@ use crate::error::Error;
 use crate::plan::operations;
 use crate::reactor::{Done, Entry, Held};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
-use crate::sync::{Mutex, caught, lock};
+use crate::sync::{IS_MODEL, Mutex, caught, lock};
 
-/// None waits longer, unless a test drives the device.
-const HOLD: Duration = Duration::from_micros(200);
-/// Who has fewer than this many batches before the one that is submitted gets it at once where the link is idle.
-const AHEAD: usize = 3;
+/// How long they wait at most, unless a test drives the device. In a model, where no time goes by, it is over at once.
+const HOLD: Duration = if IS_MODEL { Duration::ZERO } else { Duration::from_micros(200) };
 
 /// A small batch that is staged, in one part.
 #[derive(Debug)]
@@ -67,6 +65,13 @@ struct State {
     since: Duration,
     /// A thread is enqueueing: nobody else may, so that order is kept.
     sending: bool,
+    /// A thread was asked to.
+    asked: bool,
+}
+
+/// Whether a pipeline is about to run out of batches that do not wait: of those in flight, so many do.
+const fn is_short(waiting: usize, in_flight: usize) -> bool {
+    2 * waiting >= in_flight
 }
 
 impl Together {
@@ -77,18 +82,16 @@ impl Together {
 
     /// Whether a small batch of one part, of this pipeline, is to wait here.
     pub(super) fn takes(&self, device: &Shared, pipeline: &Pipeline) -> bool {
-        let has_others = || self.hold.is_some() && pipeline.in_flight() >= AHEAD;
+        let has_others = || self.hold.is_some() && !is_short(1, pipeline.in_flight());
         self.most > 1 && (device.uploads.load(Ordering::Relaxed) > 0 || self.has_waiting() || has_others())
     }
 
-    /// Takes a parcel, and enqueues all that wait if they are enough.
-    pub(super) fn post(&self, device: &Arc<Shared>, parcel: Parcel) {
-        let now = device.clock.now();
-        device.reactor.submits(now);
+    /// Takes a parcel, and enqueues all that wait if they are enough. Answers whether they were.
+    pub(super) fn post(&self, device: &Arc<Shared>, parcel: Parcel) -> bool {
         let (count, is_short, since) = {
             let mut state = lock(&self.state);
             if state.parcels.is_empty() {
-                state.since = now;
+                state.since = device.clock.now();
             }
             state.parcels.push(parcel);
             self.waiting.store(state.parcels.len(), Ordering::Release);
@@ -96,23 +99,19 @@ impl Together {
         };
         // Who finds the link dry looks for what waits, after a fence as well: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if count == self.most / 2 || count >= self.most {
-            // Those before are there by now, mostly: so nobody else need look after them.
-            device.reactor.help(device);
-        }
-        if count >= self.most {
-            self.flush(device);
-        } else if is_short && device.is_idle() {
+        let is_enough = count >= self.most;
+        if is_enough || (is_short && device.is_idle()) {
             self.flush(device);
         } else if let (1, Some(hold)) = (count, self.hold) {
             device.reactor.notify_by(since + hold);
         }
+        is_enough
     }
 
-    /// Whether a pipeline is about to run out of batches that do not wait here.
+    /// Whether the last one's pipeline is short. Others that are poll what waits, and so send it.
     fn is_short(&self, state: &State) -> bool {
         let in_flight = state.parcels.last().map_or(0, |last| last.core.pipeline.in_flight());
-        self.hold.is_none() || 2 * state.parcels.len() >= in_flight
+        self.hold.is_none() || is_short(state.parcels.len(), in_flight)
     }
 
     /// Whether nothing waits and nothing is being enqueued.
@@ -126,24 +125,45 @@ impl Together {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Whether something waits that is to be enqueued now.
+    /// Whether something waits that is to be enqueued now, and nobody was asked to.
     pub(crate) fn is_due(&self, device: &Shared) -> bool {
+        let is_idle = device.is_idle();
+        fence(Ordering::SeqCst);
+        self.has_waiting() && self.is_due_in(&lock(&self.state), device, is_idle)
+    }
+
+    fn is_due_in(&self, state: &State, device: &Shared, is_idle: bool) -> bool {
+        let is_late = || self.hold.is_some_and(|hold| device.clock.now() >= state.since + hold);
+        !state.parcels.is_empty()
+            && !state.asked
+            && !state.sending
+            && (device.is_lost() || (is_idle && self.is_short(state)) || is_late())
+    }
+
+    /// Asks a staging thread to enqueue what is due. Answers whether there was anything.
+    pub(crate) fn flush_what_is_due(&self, device: &Arc<Shared>) -> bool {
         let is_idle = device.is_idle();
         fence(Ordering::SeqCst);
         if !self.has_waiting() {
             return false;
         }
-        let state = lock(&self.state);
-        let is_late = || self.hold.is_some_and(|hold| device.clock.now() >= state.since + hold);
-        !state.parcels.is_empty() && ((is_idle && self.is_short(&state)) || is_late())
+        {
+            let mut state = lock(&self.state);
+            if !self.is_due_in(&state, device, is_idle) {
+                return false;
+            }
+            state.asked = true;
+        }
+        let flushed = device.clone();
+        device.engine.run(Box::new(move || flushed.engine.together.flush(&flushed)));
+        true
     }
 
     /// When somebody must look whether something is due, though nothing happens before.
-    pub(crate) fn next_deadline(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let hold = self.hold.filter(|_| self.has_waiting())?;
-        let due = lock(&self.state).since + hold;
-        // One that is over was seen, and a thread is at it.
-        Some(if due > now { due } else { now + hold })
+        let state = lock(&self.state);
+        (!state.parcels.is_empty() && !state.asked && !state.sending).then(|| state.since + hold)
     }
 
     /// Enqueues what waits, unless another thread is at it: then that one does.
@@ -153,6 +173,7 @@ impl Together {
         }
         let mut parcels = {
             let mut state = lock(&self.state);
+            state.asked = false;
             if state.sending || state.parcels.is_empty() {
                 return;
             }

@@ -236,33 +236,49 @@ fn slow_to_begin(together: usize) -> Device {
     device
 }
 
-#[test]
-fn what_follows_batches_that_nobody_has_taken_yet_goes_together_though_the_link_is_idle() {
-    let device = slow_to_begin(16);
+/// Waits until all has arrived, though nobody polls it; not for ever.
+fn arrive(device: &Device) {
+    let (done, outcome) = mpsc::channel();
+    let drained = device.clone();
+    std::thread::spawn(move || done.send(block_on(drained.drain())));
+    outcome.recv_timeout(Duration::from_secs(20)).expect("it hangs").unwrap();
+}
+
+/// Sends `before` batches that arrive and are not taken, then `after` more: how many calls the last of these made, and all.
+fn calls(device: &Device, before: usize, after: usize) -> (u64, u64) {
     let send = || device.try_transfer(("x", vec![0_u8; 1000])).unwrap();
-    // Where this thread is not held up between them, the three that follow go in one call.
-    let calls = (0..50).map(|_| {
-        let arrived: Vec<_> = (0..8).map(|_| send()).collect();
-        block_on(device.drain()).unwrap();
-        let before = device.stats().copies_sent;
-        let followed: Vec<_> = (0..3).map(|_| send()).collect();
-        // Nobody polls them: they go by themselves, soon.
-        block_on(device.drain()).unwrap();
-        let calls = device.stats().copies_sent - before;
-        block_on(try_join_all(arrived.into_iter().chain(followed))).unwrap();
-        calls
-    });
-    assert!(calls.into_iter().any(|calls| calls == 1), "the first of them goes alone");
+    let mut sent: Vec<_> = (0..before).map(|_| send()).collect();
+    arrive(device);
+    let first = device.stats().copies_sent;
+    sent.extend((1..after).map(|_| send()));
+    let last = device.stats().copies_sent;
+    sent.push(send());
+    let at_once = device.stats().copies_sent - last;
+    // Nobody polls them: they go by themselves, soon.
+    arrive(device);
+    let all = device.stats().copies_sent - first;
+    block_on(try_join_all(sent)).unwrap();
+    (at_once, all)
 }
 
 #[test]
-fn what_follows_batches_that_are_taken_goes_at_once() {
+fn what_follows_batches_that_nobody_has_taken_yet_goes_together_though_the_link_is_idle() {
     let device = slow_to_begin(16);
-    for _ in 0..10 {
-        let before = device.stats().copies_sent;
-        let transfer = device.try_transfer(("x", vec![0_u8; 1000])).unwrap();
-        assert_eq!(device.stats().copies_sent, before + 1, "nothing is before it, and it has not gone");
-        block_on(transfer).unwrap();
-        block_on(device.drain()).unwrap();
-    }
+    // Where this thread is not held up between them, the three that follow go in one call.
+    let seen: Vec<_> = (0..50).map(|_| calls(&device, 8, 3)).collect();
+    assert!(seen.contains(&(0, 1)), "the first of them goes alone, or the last does not wait: {seen:?}");
+}
+
+#[test]
+fn as_many_as_are_before_them_do_not_wait() {
+    let device = slow_to_begin(16);
+    let seen: Vec<_> = (0..50).map(|_| calls(&device, 4, 4)).collect();
+    assert!(seen.contains(&(1, 1)), "the fourth does not send them: {seen:?}");
+}
+
+#[test]
+fn what_has_nothing_before_it_goes_at_once() {
+    let device = slow_to_begin(16);
+    let seen: Vec<_> = (0..10).map(|_| calls(&device, 0, 1)).collect();
+    assert_eq!(seen, [(1, 1); 10]);
 }

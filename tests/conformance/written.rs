@@ -21,7 +21,7 @@ fn what_is_written_in_place_needs_no_ring() {
         odd: odd.clone(),
         picked: HostArray::from(rows.clone()).select_rows(&picked).unwrap(),
         wide: HostArray::from(rows.clone()).cast::<f64>(),
-        turned: HostArray::from(rows.clone()).permuted_axes(&[1, 0]).unwrap(),
+        turned: HostArray::from(rows.clone()).permuted_axes([1, 0]).unwrap(),
         small: [1_u8, 2, 3],
     };
     let told = device.explain(&sent).unwrap();

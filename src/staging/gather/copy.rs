@@ -54,8 +54,10 @@ unsafe fn write_line(src: *const u8, dst: *mut u8) {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
         for at in (0..LINE).step_by(size_of::<__m128i>()) {
             let (src, dst) = (src.wrapping_add(at), dst.wrapping_add(at));
-            // SAFETY: the caller's contract, for a part; every processor of this architecture has the instructions.
-            unsafe { _mm_stream_si128(dst.cast(), _mm_loadu_si128(src.cast())) };
+            // SAFETY: the caller's contract, for a part; every processor of this architecture has the instruction.
+            let part = unsafe { _mm_loadu_si128(src.cast()) };
+            // SAFETY: as above.
+            unsafe { _mm_stream_si128(dst.cast(), part) };
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -33,7 +33,7 @@ use crate::dtype::Element;
 pub(crate) enum Next {
     /// It is: it had better be in the caches.
     Read,
-    /// It is not, or is too much for the caches.
+    /// It is not, or is too much for the caches, which contiguous memory goes past.
     Kept,
 }
 
@@ -48,12 +48,14 @@ pub(crate) unsafe fn gather(array: &HostArray, range: Range<usize>, dst: *mut u8
     }
     if let Some(src) = array.contiguous_bytes() {
         let src = src.wrapping_add(range.start);
-        // SAFETY: `src` begins the array's bytes, of which the range is a part; its owner is alive and read-only. `dst` is
-        // the caller's.
-        return match next {
+        match next {
+            // SAFETY: `src` begins the array's bytes, of which the range is a part; its owner is alive and read-only. `dst`
+            // is the caller's.
             Next::Read => unsafe { copy::copy(src, dst, range.len()) },
+            // SAFETY: as above.
             Next::Kept => unsafe { copy::copy_past_caches(src, dst, range.len()) },
-        };
+        }
+        return;
     }
     let (stored, size) = (array.stored().size(), array.dtype().size());
     let elements = range.start / size..range.end / size;
