@@ -400,14 +400,18 @@ fn layout<T: Element>(slice: &impl ReadSource<T>) -> Result<(Dtype, Dims, usize)
     Ok((T::DTYPE, Dims::c_order(&shape), bytes))
 }
 
+/// So many batches with scratch memory are to fit the device.
+const SHARES: usize = 4;
+
 /// The plan of a batch, and the bytes of its block.
 ///
-/// Where scratch memory makes a batch too large for the device the host brings it into order, unless that was ruled out.
+/// Where scratch memory makes a batch larger than its share of the device the host brings it into order, unless that was
+/// ruled out: what one batch needs is kept for each pipeline, and others may have as large ones.
 pub(crate) fn planned(batch: &HostBatch, terms: &Terms, device: &Shared) -> Result<(Plan, usize)> {
     let plan = Plan::of(batch, terms)?;
     let bytes = block_bytes(&plan, device)?;
     let may_be_here = matches!(terms.relayout, Relayout::Auto | Relayout::Preserve) && plan.has_scratch();
-    if may_be_here && bytes > device.admission.bytes().limit {
+    if may_be_here && bytes > device.admission.bytes().limit / SHARES {
         let plan = Plan::of(batch, &Terms { rearranges: Rearranges::Not, ..*terms })?;
         let bytes = block_bytes(&plan, device)?;
         return Ok((plan, bytes));

@@ -10,7 +10,8 @@ use crate::backend::Rearranges;
 #[non_exhaustive]
 pub enum Relayout {
     /// Where it is cheaper. What takes a walk against the order of memory, and conversions to larger elements, on a GPU;
-    /// the rest, and everything on other devices, by the staging threads.
+    /// the rest, and everything on other devices, by the staging threads; so are batches that would need more than a quarter
+    /// of [`memory_bytes`](crate::DeviceBuilder::memory_bytes) with the array as it was sent.
     #[default]
     Auto,
     /// On the host, by the staging threads.

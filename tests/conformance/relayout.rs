@@ -275,15 +275,19 @@ fn repeated_within() -> HostArray {
 #[test]
 fn where_scratch_memory_does_not_fit_the_host_brings_arrays_into_order() {
     let bytes = volume().len() * 4;
-    on_each(
-        |builder| builder.memory_bytes(bytes + (bytes / 2)),
-        |bed| async move {
-            let view = HostArray::from(volume()).permuted_axes([0, 3, 1, 2]).unwrap();
-            let batch = bed.device.transfer(("x", view)).await.unwrap().await.unwrap();
-            assert!(!batch.explain().fields[0].is_rearranged);
-            assert_eq!(on_host::<f32>(&batch, "x").await, volume().permuted_axes([0, 3, 1, 2]).into_dyn());
-        },
-    );
+    // With 12 times its bytes, four batches fit with scratch memory.
+    for (limit, fits) in [(bytes + bytes / 2, false), (6 * bytes, false), (12 * bytes, true)] {
+        on_each(
+            |builder| builder.memory_bytes(limit),
+            |bed| async move {
+                let view = HostArray::from(volume()).permuted_axes([0, 3, 1, 2]).unwrap();
+                let batch = bed.device.transfer(("x", view)).await.unwrap().await.unwrap();
+                let is_gpu = bed.device.kind() == inflight::DeviceKind::Cuda;
+                assert_eq!(batch.explain().fields[0].is_rearranged, fits && is_gpu, "a limit of {limit} bytes");
+                assert_eq!(on_host::<f32>(&batch, "x").await, volume().permuted_axes([0, 3, 1, 2]).into_dyn());
+            },
+        );
+    }
     let device = Device::builder().host().memory_bytes(bytes + bytes / 2).relayout(Relayout::Device).build().unwrap();
     let view = HostArray::from(volume()).permuted_axes([0, 3, 1, 2]).unwrap();
     let error = device.try_transfer(("x", view)).unwrap_err();
