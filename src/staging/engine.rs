@@ -140,30 +140,31 @@ impl Engine {
         if device.has_many_copies() {
             return Some((batch, plan));
         }
-        let inside = device.backend.enter();
-        let joins = send::is_one_staged_part(&plan) && self.together.takes(device, &core.pipeline);
-        if !joins && !self.flushed(device) {
-            return Some((batch, plan));
-        }
-        let bytes = send::segment_bytes(&plan);
-        let segment = {
-            let mut state = lock(&self.state);
-            if state.held || state.lanes.contains_key(&core.pipeline.id()) {
+        let were_enough = {
+            let _inside = device.backend.enter();
+            let joins = send::is_one_staged_part(&plan) && self.together.takes(device, &core.pipeline);
+            if !joins && !self.flushed(device) {
                 return Some((batch, plan));
             }
-            if bytes == 0 { None } else { state.ring.take(bytes) }
-        };
-        let were_enough = match segment {
-            None if bytes > 0 => return Some((batch, plan)),
-            Some(segment) if joins => self.together.post(device, send::parcel(core, batch, &plan, segment)),
-            segment => {
-                if let Err(error) = send::send_inline(core, &batch, &plan, segment) {
-                    core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) });
+            let bytes = send::segment_bytes(&plan);
+            let segment = {
+                let mut state = lock(&self.state);
+                if state.held || state.lanes.contains_key(&core.pipeline.id()) {
+                    return Some((batch, plan));
                 }
-                false
+                if bytes == 0 { None } else { state.ring.take(bytes) }
+            };
+            match segment {
+                None if bytes > 0 => return Some((batch, plan)),
+                Some(segment) if joins => self.together.post(device, send::parcel(core, batch, &plan, segment)),
+                segment => {
+                    if let Err(error) = send::send_inline(core, &batch, &plan, segment) {
+                        core.fail(if core.begun.is_up() { error } else { error.with_batch(batch) });
+                    }
+                    false
+                }
             }
         };
-        drop(inside);
         if were_enough {
             // Those before are there by now, mostly: the reactor need not look after them.
             device.reactor.help(device);
