@@ -91,7 +91,8 @@ impl Entry {
         }
     }
 
-    /// The same for work on what was copied, which can be done no sooner than its bytes are there.
+    /// The same for what is no copy and only comes after some: work on what was copied, or bytes that were written in place.
+    /// It tells nothing of the link's rate.
     pub(crate) fn behind_a_copy(mut self) -> Self {
         self.is_copy = false;
         self

@@ -1,4 +1,4 @@
-//! [`Together`]: small batches that wait for each other while the link is busy, and then go in one call.
+//! [`Together`]: small batches that wait for each other, and then go in one call.
 //!
 //! What a call of the driver costs is more than what a few KiB take on the link. A batch that is submitted while others are
 //! on their way, or have arrived and are not taken yet, is staged at once and waits. All that wait are enqueued, in order,

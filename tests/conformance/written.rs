@@ -11,7 +11,7 @@ use crate::bed::{elements, on_host, pattern};
 const LARGE: usize = 20 << 20;
 
 #[test]
-fn what_is_written_in_place_needs_no_ring() {
+fn what_is_written_in_place_arrives_as_it_is() {
     let device = Device::builder().host().staging_bytes(4096).build().unwrap();
     let rows = Array2::from_shape_fn((300, 5000), |(row, column)| (row * 31 + column) as u16);
     let picked: Vec<_> = (0..600).map(|row| row * 7 % 300).collect();
