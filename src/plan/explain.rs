@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Formatter};
 
+use super::place::chunk_of;
 use super::rows::Rows;
 use super::{FieldPlan, PACKED, Plan, Terms, Way};
 use crate::batch::HostBatch;
@@ -125,7 +126,7 @@ impl Plan {
             Way::Direct => 1,
             // Small ones share a chunk with neighbours.
             Way::Staged | Way::Written if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
-            Way::Staged | Way::Written => sent_bytes.div_ceil(terms.chunk_bytes),
+            Way::Staged | Way::Written => sent_bytes.div_ceil(chunk_of(self.sent(batch, field), terms)),
             Way::Rows => Rows::of(self.sent(batch, field)).pieces,
         };
         Told {

@@ -2,7 +2,27 @@
 
 use super::rows::Rows;
 use super::{ALIGN, FieldPlan, MOST_BYTES, MOST_GROUPS, PACKED, Part, Plan, SMALL, Terms, Way};
+use crate::HostArray;
 use crate::batch::HostBatch;
+
+/// Runs of so many contiguous bytes are gathered like contiguous memory.
+const LONG_RUN: usize = 16 << 10;
+
+/// Bytes of an array that a staging thread gathers at once.
+///
+/// What takes longer a byte goes in smaller chunks: more threads are at it on fewer bytes, which stay in their caches. With 12
+/// threads on an H200 machine crops of 64³ ran at 0.69, 0.87 and 0.83 of the link with a whole, a half and a quarter, 32³ at 0.59,
+/// 0.84 and 0.80, f64 to f32 at 1.1, 1.3 and 1.6 by source bytes; rows of 150 KB at 0.93, 0.91 and 0.86.
+pub(super) fn chunk_of(array: &HostArray, terms: &Terms) -> usize {
+    let parts = match array.contiguous_bytes() {
+        _ if array.bytes() <= terms.chunk_bytes / 4 => 1,
+        Some(_) => 1,
+        None if !array.changes().is_empty() => 4,
+        None if Rows::of(array).width() >= LONG_RUN => 1,
+        None => 2,
+    };
+    (terms.chunk_bytes / parts).next_multiple_of(ALIGN)
+}
 
 impl Plan {
     /// The next `bytes` of the image: where they begin and end.
@@ -31,7 +51,7 @@ impl Plan {
                 (start, end)
             };
             let chunk = match way {
-                Way::Staged | Way::Written => terms.chunk_bytes,
+                Way::Staged | Way::Written => chunk_of(self.sent(batch, index), terms),
                 Way::Direct => end - start,
                 Way::Rows => Rows::of(self.sent(batch, index)).chunk_bytes(),
             };
@@ -63,5 +83,34 @@ impl Plan {
         let group = self.group_count - 1;
         self.fields[field].group = Some(group);
         self.parts.push(Part { group, ..part });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array, s};
+
+    use super::{HostArray, Terms, chunk_of};
+    use crate::Relayout;
+    use crate::backend::Rearranges;
+
+    #[test]
+    fn what_takes_longer_a_byte_goes_in_smaller_chunks() {
+        let chunk_bytes = 4 << 20;
+        let terms =
+            Terms { device: 1, rearranges: Rearranges::Not, relayout: Relayout::Auto, chunk_bytes, is_in_reach: false };
+        let chunk = |array: &HostArray| chunk_of(array, &terms);
+        let array = HostArray::from(Array::<f32, _>::zeros([64, 256, 256]));
+        assert_eq!(chunk(&array), chunk_bytes);
+        assert_eq!(
+            chunk(&array.select_rows((0..64).rev().collect::<Vec<_>>()).unwrap()),
+            chunk_bytes,
+            "rows of 256 KiB"
+        );
+        assert_eq!(chunk(&array.slice(s![.., .., 0..128]).unwrap()), chunk_bytes / 2, "rows of 512 bytes");
+        assert_eq!(chunk(&array.permuted_axes([2, 1, 0]).unwrap()), chunk_bytes / 2);
+        assert_eq!(chunk(&array.cast::<f64>()), chunk_bytes / 4);
+        let small = HostArray::from(Array::<f32, _>::zeros([256, 1024]));
+        assert_eq!(chunk(&small.permuted_axes([1, 0]).unwrap()), chunk_bytes, "it is one chunk anyway");
     }
 }
