@@ -75,6 +75,7 @@ impl Transfer {
         terms: &Terms,
         mut grant: Grant,
     ) -> Self {
+        device.fetching.begun(device, &plan);
         let block = grant.block.take().map(|memory| Block { memory, pipeline: grant.pipeline });
         let inline = plan.is_small && block.is_some() && device.single.is_none();
         let core = BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, (&plan, terms), block));

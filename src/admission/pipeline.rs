@@ -16,6 +16,8 @@ pub(crate) struct Pipeline {
     batches: AtomicU64,
     bytes: AtomicU64,
     in_flight: AtomicUsize,
+    /// Submitted, and neither arrived nor failed.
+    on_its_way: AtomicUsize,
     peak: AtomicUsize,
     waits: AtomicU64,
     waited_nanos: AtomicU64,
@@ -29,6 +31,7 @@ impl Pipeline {
             batches: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
+            on_its_way: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
@@ -50,6 +53,7 @@ impl Pipeline {
 
     /// Counts a batch in; returns its index.
     pub(crate) fn submitted(&self, bytes: usize) -> u64 {
+        self.on_its_way.fetch_add(1, Relaxed);
         let in_flight = self.in_flight.fetch_add(1, Relaxed) + 1;
         if in_flight > self.peak.load(Relaxed) {
             self.peak.fetch_max(in_flight, Relaxed);
@@ -61,6 +65,16 @@ impl Pipeline {
     /// Batches that were submitted and are not taken.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Relaxed)
+    }
+
+    /// A batch has arrived, or failed.
+    pub(crate) fn over(&self) {
+        self.on_its_way.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether no batch lies there for its consumer.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.in_flight.load(Relaxed) <= self.on_its_way.load(Relaxed)
     }
 
     /// A batch was taken by the consumer, or its transfer was dropped.

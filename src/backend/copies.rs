@@ -49,6 +49,9 @@ impl Pitched {
     }
 }
 
+/// Copies that are fetched by one launch at most: where they come from goes into its arguments.
+pub(crate) const MOST_FETCHED: usize = 480;
+
 /// Axes that a [`Rearrangement`] has at most.
 pub(crate) const MOST_AXES: usize = 8;
 /// Channels that a normalization in a [`Rearrangement`] has at most.

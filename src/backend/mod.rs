@@ -19,7 +19,7 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use copies::{Copy, Direction, MOST_AXES, MOST_CHANNELS, Pitched, Rearrangement, Rearranges};
+pub(crate) use copies::{Copy, Direction, MOST_AXES, MOST_CHANNELS, MOST_FETCHED, Pitched, Rearrangement, Rearranges};
 pub(crate) use event::{Event, HostEvent};
 pub(crate) use queue::HostQueue;
 pub(crate) use span::Span;
@@ -158,7 +158,6 @@ impl Fault {
     #[cfg(feature = "cuda")]
     pub(crate) const NOT_READY: i32 = 600;
     /// What the driver or the device does not do.
-    #[cfg(feature = "cuda")]
     pub(crate) const NOT_SUPPORTED: i32 = 801;
     /// A launch that failed: the work was dropped before it ran.
     pub(crate) const NOT_RUN: i32 = 719;
@@ -307,6 +306,27 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     /// Whether `copy_pitched` hands many contiguous copies over in one call.
     fn takes_many(&self) -> bool {
         true
+    }
+
+    /// Whether its kernels read page-locked memory of the host.
+    fn fetches(&self) -> bool {
+        false
+    }
+
+    /// Enqueues copies of one shape to the device, to places one behind the other, made by a kernel that reads the host's
+    /// page-locked memory: at most [`MOST_FETCHED`] of them.
+    ///
+    /// # Safety
+    ///
+    /// As for `copy_pitched`.
+    #[expect(unsafe_code, reason = "the caller answers for both ends")]
+    unsafe fn fetch(
+        &self,
+        _stream: &StreamHandle,
+        _copies: &[Pitched],
+        _fields: &[crate::batch::Name],
+    ) -> Result<(), Fault> {
+        Err(Fault::new(Fault::NOT_SUPPORTED, "fetch"))
     }
 
     /// How good it is at `rearrange`.

@@ -259,6 +259,7 @@ impl BatchCore {
     /// Counts the operation as over, once, when it is.
     pub(crate) fn settle(&self) {
         if (self.is_whole() || self.failure.get().is_some()) && self.over.raise() {
+            self.pipeline.over();
             self.device.admission.operation_done();
             self.device.end();
         }

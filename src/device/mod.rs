@@ -1,6 +1,7 @@
 //! [`Device`]: where batches go. Settings are in `builder.rs`, numbers in `stats.rs`, what its parts share in `shared.rs`.
 
 mod builder;
+mod fetching;
 mod shared;
 mod stats;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use builder::{DeviceBuilder, Overlap};
+pub(crate) use fetching::{Fetch, Fetching};
 use ndarray::{IntoDimension, ShapeBuilder};
 pub(crate) use shared::{Active, Asked, Flag, Shared, free_all};
 pub use stats::{PipelineStats, Stats};
@@ -162,7 +164,7 @@ impl Device {
     async fn transfer_on(&self, batch: HostBatch, terms: Terms) -> Result<Transfer> {
         let admitted = async {
             self.shared.check()?;
-            let (plan, bytes) = planned(&batch, &terms, &self.shared)?;
+            let (plan, bytes) = planned(&batch, &terms, (&self.shared, &self.shared.direct))?;
             let grant = admitted(&self.shared, &self.shared.direct, bytes).await?;
             Ok((plan, grant))
         };
@@ -193,7 +195,7 @@ impl Device {
     /// ```
     pub fn explain(&self, batch: &HostBatch) -> Result<Explanation> {
         let terms = self.shared.terms(None);
-        planned(batch, &terms, &self.shared).map(|(plan, _)| plan.explain(batch, &terms))
+        planned(batch, &terms, (&self.shared, &self.shared.direct)).map(|(plan, _)| plan.explain(batch, &terms))
     }
 
     /// Sends one batch if there is room for it now.
@@ -206,7 +208,7 @@ impl Device {
         let terms = shared.terms(None);
         let admitted = || {
             shared.check()?;
-            let (plan, bytes) = planned(&batch, &terms, shared)?;
+            let (plan, bytes) = planned(&batch, &terms, (shared, &shared.direct))?;
             let ask =
                 || shared.admission.admit(&shared.direct, bytes, &mut Ticket::default(), None, shared.clock.now());
             let mut decision = ask();
@@ -407,7 +409,12 @@ const SHARES: usize = 4;
 ///
 /// Where scratch memory makes a batch larger than its share of the device the host brings it into order, unless that was
 /// ruled out: what one batch needs is kept for each pipeline, and others may have as large ones.
-pub(crate) fn planned(batch: &HostBatch, terms: &Terms, device: &Shared) -> Result<(Plan, usize)> {
+pub(crate) fn planned(
+    batch: &HostBatch,
+    terms: &Terms,
+    (device, pipeline): (&Shared, &Pipeline),
+) -> Result<(Plan, usize)> {
+    let terms = &Terms { fetches: device.fetching.serves(device, pipeline, batch), ..*terms };
     let plan = Plan::of(batch, terms)?;
     let bytes = block_bytes(&plan, device)?;
     let may_be_here = matches!(terms.relayout, Relayout::Auto | Relayout::Preserve) && plan.has_scratch();

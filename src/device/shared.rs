@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::DeviceKind;
 use super::stats::Counters;
+use super::{DeviceKind, Fetching};
 use crate::admission::{Admission, Block, Grant, MOST_OPERATIONS, Pipeline};
 use crate::backend::{Answer, Backend, Event, Fault, Memory, Severity, Space, StreamHandle, os};
 use crate::error::{Error, Result, Returned};
@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) pinned: PinnedPool,
     pub(crate) registrations: Registrations,
     pub(crate) reactor: Arc<Reactor>,
+    pub(crate) fetching: Fetching,
     pub(crate) limbo: Limbo,
     pub(crate) events: EventPool,
     pub(crate) clock: Clock,
@@ -57,8 +58,8 @@ pub(crate) struct Shared {
     /// Operations, read-backs and limbo entries that are not over; `drain` waits for none.
     active: AtomicUsize,
     pub(crate) drained: Waiters,
-    /// What copies without an event read, until an event behind them can be recorded.
-    orphans: Mutex<Vec<Held>>,
+    /// What was enqueued without an event reads, and on which stream, until an event behind it can be recorded.
+    orphans: Mutex<Vec<(u64, Held)>>,
     /// Sources of copies that are done: dropped together, on a staging thread, since they are the user's. Who drains waits.
     sources: Mutex<Vec<(Owner, Active)>>,
     lost: OnceLock<Fault>,
@@ -89,6 +90,7 @@ pub(crate) struct Parts {
     pub(crate) admission: Admission,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pinned: PinnedPool,
+    pub(crate) fetching: Fetching,
 }
 
 impl Shared {
@@ -113,6 +115,7 @@ impl Shared {
             pinned: parts.pinned,
             registrations: Registrations::default(),
             reactor: Arc::new(Reactor::default()),
+            fetching: parts.fetching,
             limbo: Limbo::default(),
             events: EventPool::default(),
             clock: Clock::new(by_hand),
@@ -137,6 +140,7 @@ impl Shared {
             chunk_bytes: self.engine.chunk_bytes(),
             // On a stream of the user's, copies are to wait for their turn.
             is_in_reach: self.backend.is_in_reach() && self.single.is_none(),
+            fetches: false,
         }
     }
 
@@ -204,21 +208,23 @@ impl Shared {
         }
     }
 
-    /// Keeps what a copy without an event reads until an event recorded later on the copy stream has fired.
-    pub(crate) fn orphan(self: &Arc<Self>, held: Held) {
+    /// Keeps what was enqueued on that stream of ours without an event reads, until an event recorded there later has fired.
+    pub(crate) fn orphan(self: &Arc<Self>, stream: u64, held: Held) {
         if held.is_empty() {
             return;
         }
-        if let Err(held) = self.follow(held) {
-            lock(&self.orphans).push(held);
+        if let Err(held) = self.follow(stream, held) {
+            lock(&self.orphans).push((stream, held));
             self.reactor.notify();
         }
     }
 
-    /// Records behind what a copy reads, if that can be done; else gives it back.
-    fn follow(self: &Arc<Self>, held: Held) -> Result<(), Held> {
-        match self.record(&self.copy_stream) {
-            Ok(event) => self.reactor.push(self, Entry::new(self, &self.copy_stream, 0, held, Done::Orphan(event))),
+    /// Records behind what reads it, if that can be done; else gives it back.
+    fn follow(self: &Arc<Self>, stream: u64, held: Held) -> Result<(), Held> {
+        let is_kernels = stream == self.relayout_stream.id();
+        let stream: &StreamHandle = if is_kernels { &self.relayout_stream } else { &self.copy_stream };
+        match self.record(stream) {
+            Ok(event) => self.reactor.push(self, Entry::new(self, stream, 0, held, Done::Orphan(event))),
             Err(_) if self.is_lost() => held.let_go(self, true),
             Err(_) => return Err(held),
         }
@@ -255,10 +261,10 @@ impl Shared {
     /// Tries again to follow what could not be followed.
     pub(crate) fn adopt_orphans(self: &Arc<Self>) {
         let orphans = std::mem::take(&mut *lock(&self.orphans));
-        for held in orphans {
-            if let Err(held) = self.follow(held) {
+        for (stream, held) in orphans {
+            if let Err(held) = self.follow(stream, held) {
                 // The reactor looks after them again by and by.
-                lock(&self.orphans).push(held);
+                lock(&self.orphans).push((stream, held));
             }
         }
     }

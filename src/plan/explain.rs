@@ -28,7 +28,7 @@ pub struct FieldExplanation {
     pub route: Route,
     /// Whether it is brought into order or converted by a kernel on the device.
     pub is_rearranged: bool,
-    /// Copies that bring it there; small neighbours share theirs.
+    /// Copies or launches that bring it there; small neighbours share theirs.
     pub pieces: usize,
     /// Bytes over the link, or written where there is none; without padding.
     pub link_bytes: usize,
@@ -48,6 +48,9 @@ pub enum Route {
     Direct,
     /// By copies of rows from page-locked memory that lie apart.
     Rows,
+    /// By a kernel that reads such rows, while the pipeline's consumer waits for batches and the GPU has room: see
+    /// [`fetch_kernels`](crate::DeviceBuilder::fetch_kernels).
+    Fetched,
     /// By way of the staging ring.
     Staged,
     /// Straight into the batch's memory by the staging threads, where that is the host's own (the host backend).
@@ -61,6 +64,7 @@ pub(crate) enum Reason {
     PageLocked,
     Pageable,
     RowsPageLocked,
+    RowsFetched,
     Scattered,
     OrderedHere,
     ConvertedHere,
@@ -76,6 +80,7 @@ impl Reason {
             Self::PageLocked => "it is contiguous and page-locked",
             Self::Pageable => "it is contiguous and pageable",
             Self::RowsPageLocked => "it is page-locked, in rows that are long enough for copies of their own",
+            Self::RowsFetched => "it is page-locked, and a kernel reads its rows, since its consumer waits",
             Self::Scattered => "it lies in pieces, which the staging threads gather",
             Self::OrderedHere => "memory has it in another order, and the host brings it into this one",
             Self::ConvertedHere => "its elements are converted while they are staged",
@@ -102,6 +107,7 @@ impl Told {
             _ if self.sent_bytes == 0 => Route::Empty,
             Way::Direct => Route::Direct,
             Way::Rows => Route::Rows,
+            Way::Fetched => Route::Fetched,
             Way::Staged => Route::Staged,
             Way::Written => Route::Written,
         };
@@ -128,6 +134,7 @@ impl Plan {
             Way::Staged | Way::Written if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
             Way::Staged | Way::Written => sent_bytes.div_ceil(chunk_of(self.sent(batch, field), terms)),
             Way::Rows => Rows::of(self.sent(batch, field)).pieces,
+            Way::Fetched => sent_bytes.div_ceil(Rows::of(self.sent(batch, field)).launch_bytes()),
         };
         Told {
             way: route.way,

@@ -58,6 +58,8 @@ pub(crate) enum Way {
     Direct,
     /// Copied straight from page-locked memory, row by row.
     Rows,
+    /// The same by a kernel.
+    Fetched,
 }
 
 impl Way {
@@ -84,6 +86,15 @@ pub(crate) struct Part {
 impl Part {
     pub(crate) const fn bytes(&self) -> usize {
         self.end - self.start
+    }
+
+    /// Whether one call of a driver brings it, once it is staged if it has to be.
+    const fn is_one_call(&self) -> bool {
+        match self.way {
+            Way::Staged | Way::Written | Way::Direct => true,
+            Way::Fetched => self.bytes() <= self.chunk,
+            Way::Rows => false,
+        }
     }
 }
 
@@ -142,8 +153,7 @@ impl Plan {
         }
         plan.lay_out(batch, terms).ok_or_else(|| too_large(batch))?;
         let bound = if gathered { INLINE_GATHERED } else { INLINE };
-        let simple =
-            plan.parts.iter().all(|part| part.way != Way::Rows) && plan.fields.iter().all(FieldPlan::is_in_place);
+        let simple = plan.parts.iter().all(Part::is_one_call) && plan.fields.iter().all(FieldPlan::is_in_place);
         plan.is_small = simple && plan.gathered_bytes() <= bound && plan.parts.len() <= INLINE_PARTS;
         Ok(plan)
     }
@@ -153,7 +163,8 @@ impl Plan {
             return Ok(FieldRoute { way: Way::Staged, reason: Reason::Empty, special: None });
         }
         // The last group may be that of many fields, whose event is one of the copy stream.
-        let mut route = FieldRoute::of(array, terms, self.fields.len() < MOST_GROUPS - 1)?;
+        let may = self.fields.len() < MOST_GROUPS - 1;
+        let mut route = FieldRoute::of(array, &Terms { fetches: terms.fetches && may, ..*terms }, may)?;
         if terms.is_in_reach && route.way == Way::Staged {
             route.way = Way::Written;
         }
@@ -226,6 +237,7 @@ mod tests {
             relayout: Relayout::Auto,
             chunk_bytes: 4 << 20,
             is_in_reach: false,
+            fetches: false,
         }
     }
 

@@ -54,6 +54,7 @@ impl Plan {
                 Way::Staged | Way::Written => chunk_of(self.sent(batch, index), terms),
                 Way::Direct => end - start,
                 Way::Rows => Rows::of(self.sent(batch, index)).chunk_bytes(),
+                Way::Fetched => Rows::of(self.sent(batch, index)).launch_bytes(),
             };
             self.place(index, Part { way, group: 0, fields: index..index + 1, start, end, chunk }, in_place);
         }
@@ -97,8 +98,14 @@ mod tests {
     #[test]
     fn what_takes_longer_a_byte_goes_in_smaller_chunks() {
         let chunk_bytes = 4 << 20;
-        let terms =
-            Terms { device: 1, rearranges: Rearranges::Not, relayout: Relayout::Auto, chunk_bytes, is_in_reach: false };
+        let terms = Terms {
+            device: 1,
+            rearranges: Rearranges::Not,
+            relayout: Relayout::Auto,
+            chunk_bytes,
+            is_in_reach: false,
+            fetches: false,
+        };
         let chunk = |array: &HostArray| chunk_of(array, &terms);
         let array = HostArray::from(Array::<f32, _>::zeros([64, 256, 256]));
         assert_eq!(chunk(&array), chunk_bytes);

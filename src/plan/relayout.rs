@@ -38,4 +38,6 @@ pub(crate) struct Terms {
     pub(crate) chunk_bytes: usize,
     /// The staging threads may write its memory.
     pub(crate) is_in_reach: bool,
+    /// Kernels of it fetch rows of page-locked memory now.
+    pub(crate) fetches: bool,
 }

@@ -74,7 +74,7 @@ impl FieldRoute {
         if terms.relayout == Relayout::Forbid && (memory.is_permuted || (memory.is_flipped && run(array) < RUN)) {
             return Err(Refused::Forbidden);
         }
-        Ok(Self::on_host(array, &memory, locked))
+        Ok(Self::on_host(array, &memory, locked, terms))
     }
 
     const fn contiguous(locked: bool) -> Self {
@@ -105,7 +105,7 @@ impl FieldRoute {
         may: bool,
     ) -> Result<Option<Self>, Refused> {
         let raw = memory.view.unchanged();
-        let (way, _) = straight(&raw, locked);
+        let (way, _) = straight(&raw, locked, terms);
         let walks = memory.differs() && run(array) < RUN;
         let saves = memory.repeats && raw.bytes() <= array.bytes() / 2;
         let converts = converts_there(array, way != Way::Staged, walks);
@@ -140,14 +140,14 @@ impl FieldRoute {
         let Some(shuffle) = memory.shuffle(array.shape(), kept) else { return Ok(None) };
         let change = change.map(|change| change.renumbered(|_| shuffle.kept.unwrap_or(0)));
         let sent = if on_host { memory.view.clone() } else { raw };
-        let (way, _) = straight(&sent, locked);
+        let (way, _) = straight(&sent, locked, terms);
         let rearranged = Some(Rearranged { stored: sent.dtype(), shuffle, change });
         let reason = if memory.differs() { Reason::OrderedThere } else { Reason::ConvertedThere };
         Ok(Some(Self { way, reason, special: Some(Box::new(Special { sent, rearranged, strides: None })) }))
     }
 
-    fn on_host(array: &HostArray, memory: &InMemory, locked: bool) -> Self {
-        let (way, reason) = straight(array, locked);
+    fn on_host(array: &HostArray, memory: &InMemory, locked: bool, terms: &Terms) -> Self {
+        let (way, reason) = straight(array, locked, terms);
         let reason = match reason {
             Reason::Scattered if !array.changes().is_empty() => Reason::ConvertedHere,
             Reason::Scattered if memory.is_permuted || memory.is_flipped => Reason::OrderedHere,
@@ -158,12 +158,16 @@ impl FieldRoute {
 }
 
 /// How an array gets to the device in its own order.
-fn straight(array: &HostArray, locked: bool) -> (Way, Reason) {
+fn straight(array: &HostArray, locked: bool, terms: &Terms) -> (Way, Reason) {
     let is_contiguous = array.contiguous_bytes().is_some();
     match (is_contiguous, locked) {
         (true, true) => (Way::Direct, Reason::PageLocked),
         (true, false) => (Way::Staged, Reason::Pageable),
-        (false, true) if array.changes().is_empty() && Rows::of(array).pay() => (Way::Rows, Reason::RowsPageLocked),
+        (false, true) if array.changes().is_empty() => match Rows::of(array) {
+            rows if terms.fetches && rows.pay_a_kernel() => (Way::Fetched, Reason::RowsFetched),
+            rows if rows.pay() => (Way::Rows, Reason::RowsPageLocked),
+            _ => (Way::Staged, Reason::Scattered),
+        },
         (false, _) => (Way::Staged, Reason::Scattered),
     }
 }

@@ -1,8 +1,10 @@
 //! [`Rows`]: which copies bring an array that is not contiguous from page-locked memory to the device, without staging.
 
+use std::time::Duration;
+
 use crate::HostArray;
-use crate::backend::Pitched;
-use crate::staging::gather::{Axes, Hop, axes};
+use crate::backend::{MOST_FETCHED, Pitched};
+use crate::staging::gather::{Axes, Axis, Hop, axes};
 
 /// Contiguous pieces of so many bytes or more are worth a copy each where a driver takes many at once: on an H200 they run
 /// at 0.9 of the link, half as large ones at 0.5.
@@ -11,6 +13,21 @@ const WORTH_A_COPY: usize = 32 << 10;
 const WORTH_A_PITCHED_COPY: usize = 64 << 10;
 /// Rows of so many bytes or more run at three quarters of the link or better.
 const WORTH_A_ROW: usize = 64;
+/// Arrays of so many bytes or more are worth a launch.
+const WORTH_A_LAUNCH: usize = 256 << 10;
+/// Rows up to so many bytes, at even distances, are read faster by a kernel: on an H200 16³, 32³ and 64³ of f32 at 26, 35 and
+/// 42 GB/s, of which copies bring 4, 18 and 40; 128³ at 44 and 49.
+const LONGEST_FETCHED: usize = 256;
+/// Bytes that a launch fetches, if they are of more than one piece: what waits behind it waits for a millisecond or two.
+const FETCHED_AT_ONCE: usize = 64 << 20;
+/// A launch counts what it reads in 31 bits.
+const LARGEST_FETCHED: usize = 1 << 30;
+/// A kernel reads so many bytes at once at least, and only where such begin.
+const FETCHED_UNIT: usize = 4;
+/// What copies take for a row at even distances, for a piece of such, and for a byte: measured on an H200.
+const ROW_TAKES: Duration = Duration::from_nanos(6);
+const PIECE_TAKES: Duration = Duration::from_micros(4);
+const BYTES_A_MICROSECOND: usize = 50_000;
 /// Copies that are enqueued with one event at most. A driver blocks who has about a thousand pending (invariant 9).
 const PITCHED_AT_ONCE: usize = 64;
 /// The same for contiguous ones, of which a driver takes many as one.
@@ -58,6 +75,41 @@ impl<'a> Rows<'a> {
         } else {
             self.first.width >= WORTH_A_ROW && self.first.bytes() >= WORTH_A_PITCHED_COPY
         }
+    }
+
+    /// Whether a kernel that reads them is better than copies or staging, for a consumer that waits. For long picked rows it is
+    /// not faster, but costs the host a call in place of hundreds.
+    pub(crate) fn pay_a_kernel(&self) -> bool {
+        let Pitched { src, width, pitch, height, .. } = self.first;
+        let bytes = self.first.bytes();
+        let is_unit = |value: usize| value.is_multiple_of(FETCHED_UNIT);
+        let hops_units = |axis: &Axis<'_>| match axis.hop {
+            Hop::Even(stride) => is_unit(stride.unsigned_abs()),
+            Hop::Picked(table, size) => table.iter().all(|at| is_unit((at * size).unsigned_abs())),
+        };
+        width >= WORTH_A_ROW
+            && (self.first.is_contiguous() || width <= LONGEST_FETCHED)
+            && bytes <= LARGEST_FETCHED
+            && bytes.saturating_mul(self.pieces) >= WORTH_A_LAUNCH
+            && [src.addr(), width, pitch].into_iter().all(is_unit)
+            && pitch.checked_mul(height).is_some()
+            && self.outer.iter().all(hops_units)
+    }
+
+    /// Bytes of so many pieces as one launch fetches.
+    pub(crate) fn launch_bytes(&self) -> usize {
+        let bytes = self.first.bytes();
+        bytes * (FETCHED_AT_ONCE / bytes).clamp(1, MOST_FETCHED)
+    }
+
+    /// How long copies of so many bytes of them would take, about.
+    pub(crate) fn time_of_copies(&self, bytes: usize) -> Duration {
+        let count = |of: usize| u32::try_from(bytes / of).unwrap_or(u32::MAX);
+        let on_link = Duration::from_nanos((bytes * 1000 / BYTES_A_MICROSECOND) as u64);
+        if self.first.is_contiguous() {
+            return on_link;
+        }
+        on_link.max(ROW_TAKES * count(self.first.width) + PIECE_TAKES * count(self.first.bytes()))
     }
 
     /// Contiguous bytes of a row.

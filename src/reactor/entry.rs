@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Event, StreamHandle};
 use crate::batch::BatchOwner;
-use crate::device::{Active, Asked, Shared};
+use crate::device::{Active, Asked, Fetch, Shared};
 use crate::error::{Error, Result};
 use crate::memory::Owner;
 use crate::readback::ReadCore;
@@ -53,6 +53,8 @@ pub(crate) struct Entry {
     pub(crate) due: Duration,
     /// It is one of many short copies: who polls asks it.
     pub(super) is_left_to_polls: bool,
+    /// A kernel fetches it.
+    pub(super) fetch: Option<Fetch>,
     pub(crate) held: Held,
     pub(crate) done: Done,
 }
@@ -86,6 +88,7 @@ impl Entry {
             asked: Duration::ZERO,
             due: Duration::ZERO,
             is_left_to_polls: false,
+            fetch: None,
             held,
             done,
         }
@@ -96,6 +99,12 @@ impl Entry {
     pub(crate) fn behind_a_copy(mut self) -> Self {
         self.is_copy = false;
         self
+    }
+
+    /// The same for what a kernel fetches.
+    pub(crate) fn by_a_kernel(mut self, fetch: Fetch) -> Self {
+        self.fetch = Some(fetch);
+        self.behind_a_copy()
     }
 
     /// Begins to count its time.
@@ -152,14 +161,14 @@ impl Entry {
             Done::Chunk(core, ..) | Done::Group(core, _) => {
                 core.quarantined.raise();
                 core.fail_queued(error);
-                device.orphan(self.held);
+                device.orphan(self.stream, self.held);
                 drop_later(device, core);
             }
             Done::Many(sent) => {
                 for Sent { core, segment, .. } in sent {
                     core.quarantined.raise();
                     core.fail_queued(error.clone());
-                    device.orphan(Held { segment: Some(segment), source: None });
+                    device.orphan(self.stream, Held { segment: Some(segment), source: None });
                     drop_later(device, core);
                 }
             }
@@ -171,6 +180,9 @@ impl Entry {
     /// Lets go of what it held, marks what it stood for, and wakes who waits.
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
         self.is_over(device);
+        if let Some(fetch) = self.fetch.filter(|_| result.is_ok()) {
+            device.fetching.over(device.clock.now(), self.since, fetch);
+        }
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.
         let _active = Active::new(device);

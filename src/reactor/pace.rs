@@ -178,7 +178,10 @@ impl Pace {
         }
         let began = self.began(entry);
         let taken = now.saturating_sub(began);
-        let expected = device.counters.least_time(entry.bytes);
+        let expected = match entry.fetch {
+            Some(fetch) => device.fetching.expected(fetch.by_copies),
+            None => device.counters.least_time(entry.bytes),
+        };
         let spins_from = expected.saturating_sub(SPIN - SPIN / 4);
         if taken < spins_from {
             let left = spins_from - taken;

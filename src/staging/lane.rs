@@ -136,7 +136,7 @@ impl Lane {
                 continue;
             };
             let segment = match batch.plan.parts[chunk.part].way {
-                Way::Direct | Way::Rows => {
+                Way::Direct | Way::Rows | Way::Fetched => {
                     self.cursor = Some(chunk);
                     self.unsent.push_back(Unsent::Ready(batch, chunk, None));
                     continue;

@@ -8,8 +8,9 @@ use super::gather::{self, Next};
 use super::lane::StagedBatch;
 use super::together::Parcel;
 use crate::HostArray;
-use crate::backend::{Copy, Direction, Event, Fault, Rearrangement};
+use crate::backend::{Copy, Direction, Event, Fault, Rearrangement, StreamHandle};
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
+use crate::device::{Fetch, Shared};
 use crate::error::Result;
 use crate::plan::{FieldPlan, Part, Plan, Rearranged, Rows, Way, operations};
 use crate::reactor::{Done, Entry, Held};
@@ -29,7 +30,7 @@ pub(super) struct Piece<'a> {
 }
 
 /// Where a piece is copied from.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum From<'a> {
     /// Bytes that lie one behind the other.
     Dense(*const u8),
@@ -37,6 +38,15 @@ pub(super) enum From<'a> {
     Written,
     /// Page-locked rows of an array.
     Rows(&'a HostArray),
+    /// The same, by a kernel.
+    Fetched(&'a HostArray),
+}
+
+impl Piece<'_> {
+    /// Where it is enqueued.
+    fn stream<'a>(&self, device: &'a Shared) -> &'a StreamHandle {
+        if matches!(self.from, From::Fetched(_)) { &device.relayout_stream } else { &device.copy_stream }
+    }
 }
 
 /// Writes bytes `start..end` of the image to `dst`, from the fields of one staged part.
@@ -68,6 +78,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let device = &core.device;
     let part = &piece.plan.parts[piece.part];
     let bytes = piece.end - piece.start;
+    let stream = piece.stream(device);
     let (enqueued, operations) = enqueue(core, &piece);
     if let Err(fault) = enqueued {
         let error = device.fault(fault);
@@ -77,7 +88,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
             keep(core, piece.held, part.group);
         } else if core.begun.is_up() {
             // The segment may hold parts that were enqueued before.
-            device.orphan(piece.held);
+            device.orphan(stream.id(), piece.held);
         } else {
             piece.held.let_go(device, device.is_lost());
         }
@@ -87,20 +98,27 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
         core.begun.raise();
     }
     device.counters.sent(bytes);
-    let event = match device.record(&device.copy_stream) {
+    let event = match device.record(stream) {
         Ok(event) => event,
         Err(error) => {
             core.quarantined.raise();
-            device.orphan(piece.held);
+            device.orphan(stream.id(), piece.held);
             return Err(crate::reactor::unrecorded(error));
         }
     };
     let last_part = piece.plan.parts.get(piece.part + 1).is_none_or(|next| next.group != part.group);
     let ends_group = last_part && piece.end == part.end;
-    let is_copy = !matches!(piece.from, From::Written);
+    let from = piece.from;
     let entry = |held, done| {
-        let entry = Entry::of_many(device, &device.copy_stream, bytes, held, done, operations);
-        if is_copy { entry } else { entry.behind_a_copy() }
+        let entry = Entry::of_many(device, stream, bytes, held, done, operations);
+        match from {
+            From::Dense(_) | From::Rows(_) => entry,
+            From::Written => entry.behind_a_copy(),
+            From::Fetched(array) => entry.by_a_kernel(Fetch {
+                by_copies: Rows::of(array).time_of_copies(bytes),
+                is_beside_copies: device.uploads.load(Ordering::Relaxed) > 0,
+            }),
+        }
     };
     if let Some((field, rearranged)) = piece.plan.rearranged(part).filter(|_| ends_group) {
         let launched = rearrange(core, part, (field, rearranged), &event, bytes);
@@ -136,7 +154,7 @@ pub(super) fn keep(core: &BatchOwner, held: Held, group: usize) {
         }
         Err(_) => {
             core.quarantined.raise();
-            device.orphan(held);
+            device.orphan(device.copy_stream.id(), held);
         }
     }
 }
@@ -155,6 +173,11 @@ fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
             (unsafe { device.backend.copy(&device.copy_stream, copy, names) }, 1)
         }
         From::Written => (Ok(()), 1),
+        From::Fetched(array) => {
+            let copies = Rows::of(array).copies(piece.start - part.start, piece.end - part.start, dst);
+            // SAFETY: as above; copies of an array's rows are of one shape and lie one behind the other in the block.
+            (unsafe { device.backend.fetch(&device.relayout_stream, &copies, names) }, 1)
+        }
         From::Rows(array) => {
             let copies = Rows::of(array).copies(piece.start - part.start, piece.end - part.start, dst);
             // SAFETY: as above, for each of the rows, which are elements of the array.
@@ -217,7 +240,7 @@ pub(super) fn send_inline(
     let last_staged = plan.parts.iter().rposition(|part| part.way == Way::Staged);
     for (index, part) in plan.parts.iter().enumerate() {
         let (held, from) = match part.way {
-            Way::Direct | Way::Rows => direct(batch, plan, index),
+            Way::Direct | Way::Rows | Way::Fetched => direct(batch, plan, index),
             Way::Written => {
                 // SAFETY: the block is the host's memory and belongs to the batch, of which nobody reads a part that was
                 // not sent.
@@ -239,7 +262,7 @@ pub(super) fn send_inline(
         if let Err(error) = send(core, piece) {
             let rest = Held { segment, source: None };
             if !rest.is_empty() {
-                device.orphan(rest);
+                device.orphan(device.copy_stream.id(), rest);
             }
             return Err(error);
         }
@@ -297,6 +320,7 @@ fn direct<'a>(batch: &'a HostBatch, plan: &'a Plan, part: usize) -> (Held, From<
     let array = plan.sent(batch, part.fields.start);
     let from = match array.contiguous_bytes() {
         Some(src) => From::Dense(src),
+        None if part.way == Way::Fetched => From::Fetched(array),
         None => From::Rows(array),
     };
     (Held { segment: None, source: Some((array.owner().clone(), part.bytes())) }, from)

@@ -92,7 +92,7 @@ where
         let batch = item.into_batch()?;
         let device = open.0.device();
         let terms = device.terms(relayout);
-        match planned(&batch, &terms, device) {
+        match planned(&batch, &terms, (device, open.0.pipeline())) {
             Ok((plan, bytes)) => Ok(Waiting { batch, plan, terms, bytes }),
             Err(error) => Err(error.with_batch(batch)),
         }

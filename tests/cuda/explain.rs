@@ -79,7 +79,7 @@ fn check(rig: &Rig, what: &str, batch: HostBatch, expected: (Route, bool), most_
 
 #[test]
 fn each_way_makes_the_calls_that_it_tells() {
-    let Some(rig) = Rig::new() else { return };
+    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(false)) else { return };
     // In memory of their own: neighbours on the heap may share a page, which can be registered once.
     let locked_bytes = |rows: &Array2<u8>| {
         let mut pinned = block_on(rig.device.pinned::<u8, _>(rows.raw_dim())).unwrap();
@@ -125,6 +125,29 @@ fn on_the_host_and_nowhere_no_kernel_runs() {
         let volume = HostArray::from(Array::from_shape_fn((80, 90, 100), |(z, y, x)| (z * 9000 + y * 100 + x) as f32));
         let batch = batch! { x: volume.permuted_axes([2, 0, 1]).unwrap() };
         check(&rig, "transposed", batch, (Route::Staged, false), 1);
+        rig.finish();
+    }
+}
+
+#[test]
+fn what_a_kernel_fetches_takes_the_launches_that_are_told() {
+    for (count, launches) in [(20, 1), (700, 2)] {
+        // A device of its own: the first kernel is always tried.
+        let Some(rig) = Rig::new() else { return };
+        let Some(stand_in) = rig.stand_in else { return };
+        let pinned = block_on(rig.device.pinned::<u8, _>([50, 40 << 10])).unwrap();
+        let picked: Vec<_> = (0..count).map(|n| n * 7 % 50).collect();
+        let batch = batch! { x: pinned.share().select_rows(&picked).unwrap() };
+        let told = rig.device.explain(&batch).unwrap();
+        stand_in.log(true);
+        let arrived = block_on(async { rig.device.transfer(batch).await?.await }).unwrap();
+        let logged = Logged::of(&stand_in.log_take());
+        stand_in.log(false);
+        assert_eq!(arrived.explain().fields, told.fields);
+        let field = &told.fields[0];
+        assert_eq!((field.route, field.pieces, field.staged_bytes), (Route::Fetched, launches, 0), "{field}");
+        assert_eq!(logged, Logged { launches, ..Logged::default() }, "no copies");
+        drop(arrived);
         rig.finish();
     }
 }

@@ -12,6 +12,7 @@ mod context;
 mod exit;
 mod explain;
 mod faults;
+mod fetch;
 mod gpu;
 mod leases;
 mod lifetimes;

@@ -12,6 +12,7 @@ const MOST_PITCH: c_int = 11;
 const INTEGRATED: c_int = 18;
 const CAPABILITY: (c_int, c_int) = (75, 76);
 const PAGEABLE_ACCESS: c_int = 88;
+const REGISTERED_POINTERS: c_int = 91;
 const HOST_PAGE_TABLES: c_int = 100;
 const MEMORY_POOLS: c_int = 115;
 
@@ -34,6 +35,8 @@ pub struct Hardware {
     pub(super) memory_pools: bool,
     /// Bytes from one row to the next in copies of rows, at most.
     pub(super) most_pitch: usize,
+    /// Kernels reach page-locked memory of the host where the host has it.
+    pub(super) reads_registered: bool,
 }
 
 /// Whether a GPU shares memory with the host.
@@ -71,6 +74,7 @@ impl Hardware {
             driver_version: driver.version(),
             memory_pools: attribute(MEMORY_POOLS)? != 0,
             most_pitch: usize::try_from(attribute(MOST_PITCH)?).unwrap_or(0),
+            reads_registered: attribute(REGISTERED_POINTERS)? != 0,
         })
     }
 }

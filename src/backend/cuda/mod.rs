@@ -233,6 +233,18 @@ impl Backend for CudaBackend {
         self.rows.takes_many()
     }
 
+    fn fetches(&self) -> bool {
+        self.kernels.is_some() && self.hardware.reads_registered
+    }
+
+    unsafe fn fetch(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
+        let StreamHandle::Cuda(queue) = stream else { return Err(Fault::new(Fault::INVALID_HANDLE, "fetch")) };
+        let Some(kernels) = &self.kernels else { return Err(Fault::new(Fault::NOT_SUPPORTED, "cuLaunchKernel")) };
+        let _inside = self.context.enter()?;
+        // SAFETY: the contract of this method.
+        unsafe { kernels.fetch(queue.raw(), copies) }
+    }
+
     fn rearranges(&self) -> Rearranges {
         if self.kernels.is_some() { Rearranges::Fast } else { Rearranges::Not }
     }

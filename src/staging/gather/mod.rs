@@ -23,7 +23,7 @@ mod tests;
 use std::collections::TryReserveError;
 use std::ops::Range;
 
-pub(crate) use self::axes::{Axes, Hop, axes};
+pub(crate) use self::axes::{Axes, Axis, Hop, axes};
 use self::convert::Converter;
 use crate::HostArray;
 use crate::dtype::Element;

@@ -1,22 +1,28 @@
-//! [`Kernels`]: our kernels, in `rearrange.cu`, as one context has them; `layout.rs` makes what they are launched with.
+//! [`Kernels`]: our kernels, as one context has them: `rearrange.cu` brings what was copied into order, `layout.rs` makes
+//! what it is launched with; `fetch.cu` reads page-locked memory, with `fetch.rs`. `module.rs` loads either.
 #![expect(unsafe_code, reason = "makes driver calls")]
 
 mod axes;
+mod fetch;
 mod layout;
+mod module;
 
 use std::ffi::{CStr, c_uint, c_void};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
+use self::fetch::Launch;
 use self::layout::{Job, Layout, Plan};
-use super::context::{Context, Raw};
-use crate::backend::{Fault, MOST_AXES, Rearrangement, Severity};
+use self::module::Module;
+use super::context::Context;
+use crate::backend::{Fault, MOST_AXES, Pitched, Rearrangement, Severity};
 
-/// Made of `rearrange.cu` by `.ci/ptx`.
-const PTX: &str = concat!(include_str!("rearrange.ptx"), "\0");
+/// Texts that `.ci/ptx` made of the `.cu` files.
+const REARRANGE: &CStr = text(concat!(include_str!("rearrange.ptx"), "\0"));
+const FETCH: &CStr = text(concat!(include_str!("fetch.ptx"), "\0"));
 
-/// The kernels, in the order of [`place_of`].
+/// The kernels of `rearrange.cu`, in the order of [`place_of`].
 const NAMES: [&CStr; 14] = [
     c"gather_1",
     c"gather_2",
@@ -33,16 +39,27 @@ const NAMES: [&CStr; 14] = [
     c"tile_cast",
     c"tile_normalized",
 ];
+/// The kernels of `fetch.cu`.
+const FETCHES: [&CStr; 2] = [c"fetch_4", c"fetch_16"];
 
 /// As many blocks as the largest GPUs run at once, about; each goes on until all is done.
 const MOST_BLOCKS: u64 = 1024;
+/// Blocks and threads that fetch. On an H200 as fast as more, for rows of 128 bytes and longer, and an eighth of its
+/// multiprocessors.
+const FETCHERS: (c_uint, c_uint) = (16, 1024);
+
+const fn text(with_end: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(with_end.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("PTX has no 0 in it"),
+    }
+}
 
 /// Kernels, loaded.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    context: Arc<Context>,
-    module: Raw<CUmodule>,
-    functions: Vec<Raw<CUfunction>>,
+    rearranging: Module,
+    fetching: Module,
 }
 
 impl Kernels {
@@ -63,19 +80,15 @@ impl Kernels {
 
     fn loaded(context: &Arc<Context>, stream: CUstream) -> Result<Self, Fault> {
         let (driver, _inside) = (context.driver, context.enter()?);
-        let mut module = std::ptr::null_mut();
-        // SAFETY: the text ends with a 0; the handle is written.
-        unsafe { driver.module_load(&raw mut module, PTX.as_ptr().cast()) }?;
-        let mut kernels = Self { context: context.clone(), module: Raw(module), functions: Vec::new() };
-        for name in NAMES {
-            let mut function = std::ptr::null_mut();
-            // SAFETY: the module is loaded, the name ends with a 0; the handle is written.
-            unsafe { driver.module_function(&raw mut function, module, name.as_ptr()) }?;
-            kernels.functions.push(Raw(function));
-        }
+        let rearranging = Module::load(context, REARRANGE, &NAMES)?;
+        let kernels = Self { rearranging, fetching: Module::load(context, FETCH, &FETCHES)? };
         for plan in idle_plans() {
             // SAFETY: of no elements none is touched.
             unsafe { kernels.start(stream, &plan, (0, 0)) }?;
+        }
+        for unit in [4, 16] {
+            // SAFETY: of no units none is touched.
+            unsafe { kernels.start_fetch(stream, Launch::idle(unit)) }?;
         }
         // SAFETY: the stream lives.
         unsafe { driver.stream_synchronize(stream) }?;
@@ -97,6 +110,29 @@ impl Kernels {
         unsafe { self.start(stream, &plan, ends) }
     }
 
+    /// Enqueues copies of one shape, to places one behind the other, from page-locked memory. The context is current.
+    ///
+    /// # Safety
+    ///
+    /// The contract of `Backend::fetch`; the stream lives.
+    pub(super) unsafe fn fetch(&self, stream: CUstream, copies: &[Pitched]) -> Result<(), Fault> {
+        let launch = Launch::of(copies).ok_or(Fault::new(Fault::NOT_SUPPORTED, "cuLaunchKernel"))?;
+        // SAFETY: the caller's contract; the launch reads and writes what the copies do.
+        unsafe { self.start_fetch(stream, launch) }
+    }
+
+    /// # Safety
+    ///
+    /// What the launch reads and writes stays valid until an event behind it has fired.
+    unsafe fn start_fetch(&self, stream: CUstream, mut launch: Launch) -> Result<(), Fault> {
+        let (blocks, threads) = FETCHERS;
+        let place = usize::from(launch.unit == 16);
+        let pieces: *mut fetch::Pieces = &raw mut *launch.pieces;
+        let mut parameters = [(&raw mut launch.dst).cast(), pieces.cast()];
+        // SAFETY: the arguments are those of the kernel, read during the call; what it touches is the caller's contract.
+        unsafe { self.fetching.launch(place, stream, (blocks, (threads, 1)), &mut parameters) }
+    }
+
     /// # Safety
     ///
     /// What the plan reads and writes stays valid until an event behind it has fired.
@@ -106,10 +142,7 @@ impl Kernels {
         plan: &Plan,
         (mut src, mut dst): (CUdeviceptr, CUdeviceptr),
     ) -> Result<(), Fault> {
-        let Some(function) = self.functions.get(place_of(plan)) else {
-            return Err(Fault::new(Fault::INVALID_HANDLE, "cuLaunchKernel"));
-        };
-        let (x, y) = if plan.tiled { (32, 8) } else { (256, 1) };
+        let threads = if plan.tiled { (32, 8) } else { (256, 1) };
         let blocks = plan.blocks.clamp(1, MOST_BLOCKS) as c_uint;
         let by: *const c_void = match &plan.job {
             Job::Normalize(by) => (&raw const **by).cast(),
@@ -119,18 +152,8 @@ impl Kernels {
         // Those that do not normalize have one parameter less, and the last is not looked at.
         let mut parameters: [*mut c_void; 4] =
             [(&raw mut src).cast(), (&raw mut dst).cast(), layout.cast_mut().cast(), by.cast_mut()];
-        let (parameters, none) = (parameters.as_mut_ptr(), std::ptr::null_mut());
-        let driver = self.context.driver;
         // SAFETY: the arguments are those of the kernel, read during the call; what it touches is the caller's contract.
-        unsafe { driver.launch(function.0, blocks, 1, 1, x, y, 1, 0, stream, parameters, none) }
-    }
-}
-
-impl Drop for Kernels {
-    fn drop(&mut self) {
-        let Ok(_inside) = self.context.enter() else { return };
-        // SAFETY: the module is ours and this is its last use; no kernel of it is pending (invariant 12).
-        let _ = unsafe { self.context.driver.module_unload(self.module.0) };
+        unsafe { self.rearranging.launch(place_of(plan), stream, (blocks, threads), &mut parameters) }
     }
 }
 

@@ -22,10 +22,10 @@ fn each_kernel_has_been_launched_when_a_device_is_open() {
     let Some(bed) = Bed::new(|_| {}) else { return };
     let (calls, rearranges) = opened(&bed);
     assert_eq!(rearranges.unwrap(), Rearranges::Fast);
-    assert!(calls.is_none_or(|calls| calls == [1, 14, 14, 0]), "{calls:?}");
+    assert!(calls.is_none_or(|calls| calls == [2, 16, 16, 0]), "{calls:?}");
     // The device above is gone.
     if let Some([unloads]) = bed.calls(["cuModuleUnload"]) {
-        assert_eq!(unloads, 1);
+        assert_eq!(unloads, 2);
     }
 }
 
@@ -55,11 +55,19 @@ fn a_device_that_is_too_old_for_the_kernels_does_all_else() {
 fn a_fault_while_kernels_are_loaded_leaves_a_device_without_them() {
     let Some(bed) = Bed::new(|_| {}) else { return };
     let Some(stand_in) = bed.stand_in else { return };
-    for (function, kth, code) in [(CALLS[0], 1, 222), (CALLS[1], 14, 500), (CALLS[2], 9, 701), (CALLS[2], 1, 1)] {
+    for (function, kth, code, unloads) in [
+        (CALLS[0], 1, 222, 0),
+        (CALLS[0], 2, 222, 1),
+        (CALLS[1], 14, 500, 1),
+        (CALLS[1], 16, 500, 2),
+        (CALLS[2], 9, 701, 2),
+        (CALLS[2], 16, 701, 2),
+        (CALLS[2], 1, 1, 2),
+    ] {
         stand_in.fail(Some(function), kth, code);
         let (calls, rearranges) = opened(&bed);
         assert_eq!(rearranges.unwrap(), Rearranges::Not, "{function} {kth} {code}");
-        assert_eq!(calls.unwrap()[3], u64::from(function != CALLS[0]), "what was loaded is unloaded: {function}");
+        assert_eq!(calls.unwrap()[3], unloads, "what was loaded is unloaded: {function} {kth}");
     }
     for function in CALLS.into_iter().take(3) {
         stand_in.fail(Some(function), 1, 719);

@@ -91,6 +91,14 @@ impl<'a> Launch<'a> {
         Some(bytes?.chunks_exact(T::BYTES).map(T::from_bytes).collect())
     }
 
+    /// Copies bytes, if all of them are valid.
+    #[allow(dead_code, reason = "not each set of kernels copies bytes")]
+    pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize) -> bool {
+        let copied = self.memory.read(from, bytes).is_some_and(|bytes| self.memory.write(to, &bytes));
+        self.is_invalid.set(self.is_invalid.get() || !copied);
+        copied
+    }
+
     /// Writes values from that address on, if all of it is valid.
     pub(crate) fn write<T: Value>(&self, address: u64, values: &[T]) -> bool {
         let mut bytes = Vec::with_capacity(size_of_val(values));

@@ -2,6 +2,7 @@
 
 mod basic;
 mod digits;
+mod fetch;
 mod launch;
 mod link;
 mod memory;
@@ -21,7 +22,7 @@ pub(crate) type Kernel = fn(&Launch<'_>) -> Outcome;
 /// The CPU version of the kernel of that name.
 pub(crate) fn find(name: &str) -> Option<Kernel> {
     let found = basic::find(name).or_else(|| digits::find(name));
-    found.or_else(|| link::find(name)).or_else(|| rearrange::find(name))
+    found.or_else(|| link::find(name)).or_else(|| rearrange::find(name)).or_else(|| fetch::find(name))
 }
 
 /// A launch as it waits in a stream.

@@ -1,0 +1,114 @@
+//! [`Launch`]: what `fetch.cu` is launched with to read pieces of page-locked memory.
+
+use crate::backend::{MOST_FETCHED, Pitched};
+
+/// Units of a launch at most.
+const MOST_UNITS: usize = i32::MAX as usize;
+
+/// `Pieces` of the kernels.
+#[repr(C)]
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Pieces {
+    pitch: u64,
+    plane: u64,
+    width: u32,
+    rows: u32,
+    planes: u32,
+    count: u32,
+    src: [u64; MOST_FETCHED],
+}
+
+/// A launch: of a kernel that reads so many bytes at once, from where, and where to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    pub(super) unit: usize,
+    pub(super) pieces: Box<Pieces>,
+    pub(super) dst: u64,
+}
+
+impl Launch {
+    /// The launch for copies of one shape whose targets lie one behind the other. `None` for what one launch can't do.
+    pub(super) fn of(copies: &[Pitched]) -> Option<Self> {
+        let first = copies.first()?;
+        let plane = first.pitch.checked_mul(first.height)?;
+        let places = copies.iter().fold(first.dst.addr(), |all, copy| all | copy.src.addr());
+        let unit =
+            [16, 4].into_iter().find(|unit| (places | first.width | first.pitch | plane).is_multiple_of(*unit))?;
+        let count = first.bytes().checked_mul(copies.len())? / unit;
+        let lies = |(number, copy): (usize, &Pitched)| {
+            copy.dst.addr() == first.dst.addr() + number * first.bytes()
+                && Pitched { src: first.src, dst: first.dst, ..*copy } == *first
+        };
+        if copies.len() > MOST_FETCHED || count > MOST_UNITS || !copies.iter().enumerate().all(lies) {
+            return None;
+        }
+        let number = |value: usize| u32::try_from(value).ok();
+        let mut pieces = Box::new(Pieces {
+            pitch: first.pitch as u64,
+            plane: plane as u64,
+            width: number(first.width / unit)?,
+            rows: number(first.rows)?,
+            planes: number(first.planes)?,
+            count: number(count)?,
+            src: [0; MOST_FETCHED],
+        });
+        pieces.src.iter_mut().zip(copies).for_each(|(src, copy)| *src = copy.src.expose_provenance() as u64);
+        Some(Self { unit, pieces, dst: first.dst.addr() as u64 })
+    }
+
+    /// One that does nothing.
+    pub(super) fn idle(unit: usize) -> Self {
+        let pieces = Pieces { pitch: 0, plane: 0, width: 1, rows: 1, planes: 1, count: 0, src: [0; MOST_FETCHED] };
+        Self { unit, pieces: Box::new(pieces), dst: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    fn copies(places: &[(usize, usize)]) -> Vec<Pitched> {
+        let shape = |(src, dst)| Pitched {
+            src: std::ptr::without_provenance(src),
+            dst: std::ptr::without_provenance_mut(dst),
+            width: 64,
+            rows: 3,
+            pitch: 128,
+            planes: 2,
+            height: 5,
+        };
+        places.iter().copied().map(shape).collect()
+    }
+
+    #[test]
+    fn pieces_lie_where_the_kernel_looks() {
+        let places = [offset_of!(Pieces, plane), offset_of!(Pieces, width), offset_of!(Pieces, count)];
+        assert_eq!((places, offset_of!(Pieces, src)), ([8, 16, 28], 32));
+        assert!(size_of::<Pieces>() + 8 <= 4096, "a launch's arguments");
+    }
+
+    #[test]
+    fn a_launch_reads_as_much_at_once_as_all_places_allow() {
+        let launch = Launch::of(&copies(&[(4096, 1024), (512, 1024 + 384)])).unwrap();
+        assert_eq!((launch.unit, launch.dst), (16, 1024));
+        let Pieces { pitch, plane, width, rows, planes, count, src } = *launch.pieces;
+        assert_eq!((pitch, plane, width, rows, planes, count), (128, 640, 4, 3, 2, 48));
+        assert_eq!(src[..3], [4096, 512, 0]);
+        assert_eq!(Launch::of(&copies(&[(4096, 1024), (516, 1024 + 384)])).unwrap().unit, 4);
+        assert_eq!(Launch::of(&copies(&[(4098, 1024)])), None, "two bytes at once are too few");
+    }
+
+    #[test]
+    fn what_differs_in_shape_or_lies_apart_is_no_launch() {
+        assert_eq!(Launch::of(&[]), None);
+        assert_eq!(Launch::of(&copies(&[(4096, 1024), (512, 2048)])), None);
+        let mut differ = copies(&[(4096, 1024), (512, 1024 + 384)]);
+        differ[1].height = 6;
+        assert_eq!(Launch::of(&differ), None);
+        let many: Vec<_> = (0..=MOST_FETCHED).map(|piece| (4096, 1024 + 384 * piece)).collect();
+        assert_eq!(Launch::of(&copies(&many)), None);
+        assert!(Launch::of(&copies(&many[1..])).is_some());
+    }
+}
