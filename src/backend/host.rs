@@ -117,7 +117,7 @@ impl Backend for HostBackend {
         Ok(())
     }
 
-    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
+    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[&[Name]]) -> Result<(), Fault> {
         stream.host()?.copy_pitched(copies.to_vec(), Vec::new());
         Ok(())
     }

@@ -288,7 +288,8 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     #[expect(unsafe_code, reason = "the caller answers for both ends")]
     unsafe fn copy(&self, stream: &StreamHandle, copy: Copy, fields: &[crate::batch::Name]) -> Result<(), Fault>;
 
-    /// Enqueues several copies to the device in as few calls as the driver has for them.
+    /// Enqueues several copies to the device in as few calls as the driver has for them. `fields` names what they carry, of
+    /// each batch.
     ///
     /// On an error some of them may be pending.
     ///
@@ -300,7 +301,7 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
         &self,
         stream: &StreamHandle,
         copies: &[Pitched],
-        fields: &[crate::batch::Name],
+        fields: &[&[crate::batch::Name]],
     ) -> Result<(), Fault>;
 
     /// Whether `copy_pitched` hands many contiguous copies over in one call.

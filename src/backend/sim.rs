@@ -273,10 +273,12 @@ impl Backend for SimBackend {
         Ok(())
     }
 
-    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], fields: &[Name]) -> Result<(), Fault> {
+    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], fields: &[&[Name]]) -> Result<(), Fault> {
         self.meet(FaultPoint::Submit, "copy")?;
         self.state().counters.copies_submitted += 1;
-        stream.host()?.copy_pitched(copies.to_vec(), fields.iter().map(ToString::to_string).collect());
+        stream
+            .host()?
+            .copy_pitched(copies.to_vec(), fields.iter().copied().flatten().map(ToString::to_string).collect());
         self.work();
         Ok(())
     }

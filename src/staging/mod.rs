@@ -1,6 +1,6 @@
 //! Staging: page-locked memory that pageable data goes through, and the threads that fill it.
 //!
-//! `ring.rs` says which bytes are taken, `lane.rs` keeps the order of one pipeline, `engine.rs` runs the threads, `send.rs`
+//! `ring.rs` says which bytes are taken, `lane.rs` keeps the order of one pipeline, `engine/` runs the threads, `send.rs`
 //! enqueues what is filled, `gather/` writes an array's bytes in order, `pinned.rs` is page-locked memory outside the ring,
 //! `together.rs` enqueues small batches in one call.
 

@@ -182,7 +182,7 @@ fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
             let copies = Rows::of(array).copies(piece.start - part.start, piece.end - part.start, dst);
             // SAFETY: as above, for each of the rows, which are elements of the array.
             (
-                unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, names) },
+                unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &[names]) },
                 operations(&copies, device.backend.takes_many()),
             )
         }

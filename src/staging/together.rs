@@ -269,7 +269,7 @@ impl Enqueued {
 #[expect(unsafe_code, reason = "copies are enqueued by address")]
 fn copy(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
     let copies: Vec<Pitched> = parcels.iter().map(|parcel| parcel.copy(device)).collect();
-    let names: Vec<_> = parcels.iter().flat_map(|parcel| &parcel.core.names[parcel.fields.clone()]).cloned().collect();
+    let names: SmallVec<[_; 16]> = parcels.iter().map(|parcel| &parcel.core.names[parcel.fields.clone()]).collect();
     // SAFETY: invariant 1: each block belongs to its batch and each segment to its parcel, and both go into an entry which
     // the reactor keeps until the event behind the copies has fired. Without an event they are quarantined and kept.
     let copied = unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &names) };

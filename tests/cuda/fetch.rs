@@ -263,6 +263,12 @@ fn watched(rig: &Rig) -> (HostBatch, Arc<AtomicBool>) {
     (batch, gone)
 }
 
+/// The stream of the last call of a function.
+fn stream_of(log: &[String], function: &str) -> String {
+    let line = log.iter().rfind(|line| line.starts_with(function)).unwrap();
+    line.split_once("stream=").unwrap().1.split(' ').next().unwrap().to_owned()
+}
+
 #[test]
 fn invariant_01_dropped_while_a_kernel_fetches_both_ends_are_kept_until_it_is_done() {
     let Some(rig) = Rig::new() else { return };
@@ -272,7 +278,9 @@ fn invariant_01_dropped_while_a_kernel_fetches_both_ends_are_kept_until_it_is_do
     stand_in.log(true);
     stand_in.manual(true);
     let transfer = block_on(rig.device.transfer(batch)).unwrap();
-    eventually("the kernel is enqueued", || stand_in.calls(Some("cuLaunchKernel")) == 1);
+    eventually("the kernel is enqueued", || stand_in.calls(Some("cuEventRecord")) == 1);
+    let log = stand_in.log_take();
+    assert_eq!(stream_of(&log, "cuEventRecord"), stream_of(&log, "cuLaunchKernel"), "invariant 5");
     drop(transfer);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(20) {
@@ -317,11 +325,7 @@ fn a_kernel_without_an_event_keeps_its_source_until_a_later_one_on_its_stream() 
     block_on(transfer).unwrap_err();
     eventually("another is recorded", || stand_in.calls(Some("cuEventRecord")) >= 2);
     let log = stand_in.log_take();
-    let stream = |function: &str| {
-        let line = log.iter().rfind(|line| line.starts_with(function)).unwrap();
-        line.split_once("stream=").unwrap().1.split(' ').next().unwrap().to_owned()
-    };
-    assert_eq!(stream("cuEventRecord"), stream("cuLaunchKernel"));
+    assert_eq!(stream_of(&log, "cuEventRecord"), stream_of(&log, "cuLaunchKernel"));
     assert!(!gone.load(Ordering::Acquire), "the kernel reads it");
     stand_in.manual(false);
     eventually("the source is dropped", || gone.load(Ordering::Acquire));

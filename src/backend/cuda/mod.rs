@@ -218,7 +218,7 @@ impl Backend for CudaBackend {
         }
     }
 
-    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {
+    unsafe fn copy_pitched(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[&[Name]]) -> Result<(), Fault> {
         let StreamHandle::Cuda(queue) = stream else { return Err(Fault::new(Fault::INVALID_HANDLE, "copy_pitched")) };
         let _inside = self.context.enter()?;
         if queue.stream().is_some() {
