@@ -56,7 +56,7 @@ struct Flying {
 impl Drop for Flying {
     fn drop(&mut self) {
         self.core.waiters.forget(&mut self.key);
-        self.core.pipeline.taken();
+        self.core.taken();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::batch::Name;
@@ -16,8 +16,8 @@ pub(crate) struct Pipeline {
     batches: AtomicU64,
     bytes: AtomicU64,
     in_flight: AtomicUsize,
-    /// Submitted, and neither arrived nor failed.
-    on_its_way: AtomicUsize,
+    /// Batches that have arrived, or failed, and are not taken. Below 0 for a moment where one is taken as it arrives.
+    lying: AtomicIsize,
     peak: AtomicUsize,
     waits: AtomicU64,
     waited_nanos: AtomicU64,
@@ -31,7 +31,7 @@ impl Pipeline {
             batches: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
-            on_its_way: AtomicUsize::new(0),
+            lying: AtomicIsize::new(0),
             peak: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
@@ -53,7 +53,6 @@ impl Pipeline {
 
     /// Counts a batch in; returns its index.
     pub(crate) fn submitted(&self, bytes: usize) -> u64 {
-        self.on_its_way.fetch_add(1, Relaxed);
         let in_flight = self.in_flight.fetch_add(1, Relaxed) + 1;
         if in_flight > self.peak.load(Relaxed) {
             self.peak.fetch_max(in_flight, Relaxed);
@@ -67,19 +66,22 @@ impl Pipeline {
         self.in_flight.load(Relaxed)
     }
 
-    /// A batch has arrived, or failed.
-    pub(crate) fn over(&self) {
-        self.on_its_way.fetch_sub(1, Relaxed);
+    /// A batch has arrived, or failed, and lies there.
+    pub(crate) fn lies(&self) {
+        self.lying.fetch_add(1, Relaxed);
     }
 
     /// Whether no batch lies there for its consumer.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.in_flight.load(Relaxed) <= self.on_its_way.load(Relaxed)
+        self.lying.load(Relaxed) <= 0
     }
 
-    /// A batch was taken by the consumer, or its transfer was dropped.
-    pub(crate) fn taken(&self) {
+    /// A batch was taken by the consumer, or its transfer was dropped; it lay there if it `is_over`.
+    pub(crate) fn taken(&self, is_over: bool) {
         self.in_flight.fetch_sub(1, Relaxed);
+        if is_over {
+            self.lying.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Counts a wait for admission.

@@ -47,7 +47,7 @@ impl HostBackend {
         let read = StreamHandle::Host(HostQueue::new("inflight-read", driver)?);
         let relayout = Driver::Thread { link: None, eager: false };
         let relayout = StreamHandle::Host(HostQueue::new("inflight-relayout", relayout)?);
-        Ok(Self { streams: Streams { copy, read, relayout }, eager })
+        Ok(Self { streams: Streams { copy, read, fetch: relayout.clone(), relayout }, eager })
     }
 }
 

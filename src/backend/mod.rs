@@ -88,8 +88,10 @@ pub(crate) struct Streams {
     pub(crate) copy: StreamHandle,
     /// Device to host.
     pub(crate) read: StreamHandle,
-    /// For our kernels.
+    /// For our kernels that rearrange what was copied.
     pub(crate) relayout: StreamHandle,
+    /// For those that fetch: they wait for no copies. Another one only where kernels fetch.
+    pub(crate) fetch: StreamHandle,
 }
 
 /// What a backend call answered when it did not succeed: the driver's code and the call that gave it.

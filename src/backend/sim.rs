@@ -65,7 +65,7 @@ impl SimBackend {
         ];
         let [copy, read, relayout] = [copy, read, relayout].map(StreamHandle::Host);
         Ok(Self {
-            streams: Streams { copy, read, relayout },
+            streams: Streams { copy, read, fetch: relayout.clone(), relayout },
             by_hand,
             state: Mutex::new(State { queues, ..State::default() }),
             events: Arc::default(),

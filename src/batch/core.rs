@@ -88,6 +88,11 @@ pub(crate) struct Field {
     pub(crate) told: Told,
 }
 
+/// It has arrived, or failed.
+const OVER: u8 = 1;
+/// Its consumer has it, or does not want it.
+const TAKEN: u8 = 2;
+
 /// One batch on the device.
 #[derive(Debug)]
 pub(crate) struct BatchCore {
@@ -107,6 +112,8 @@ pub(crate) struct BatchCore {
     pub(super) owners: AtomicUsize,
     failure: OnceLock<Error>,
     over: Flag,
+    /// Which of [`OVER`] and [`TAKEN`] it is.
+    ends: AtomicU8,
     /// A copy of it was enqueued.
     pub(crate) begun: Flag,
     pub(crate) waiters: Waiters,
@@ -147,6 +154,7 @@ impl BatchCore {
             owners: AtomicUsize::new(0),
             failure: OnceLock::new(),
             over: Flag::default(),
+            ends: AtomicU8::new(0),
             begun: Flag::default(),
             waiters: Waiters::default(),
             usage: Mutex::new(Usage::of(block)),
@@ -259,10 +267,18 @@ impl BatchCore {
     /// Counts the operation as over, once, when it is.
     pub(crate) fn settle(&self) {
         if (self.is_whole() || self.failure.get().is_some()) && self.over.raise() {
-            self.pipeline.over();
+            if self.ends.fetch_or(OVER, Ordering::AcqRel) & TAKEN == 0 {
+                self.pipeline.lies();
+            }
             self.device.admission.operation_done();
             self.device.end();
         }
+    }
+
+    /// Its consumer takes it, or does not want it. Once.
+    pub(crate) fn taken(&self) {
+        let is_over = self.ends.fetch_or(TAKEN, Ordering::AcqRel) & OVER != 0;
+        self.pipeline.taken(is_over);
     }
 
     fn shift(&self, group: usize, from: GroupState, to: GroupState) -> bool {

@@ -184,11 +184,15 @@ impl<'a> DeviceBuilder<'a> {
 
     /// Says whether kernels may fetch rows and crops of page-locked arrays; by default they may.
     ///
-    /// They do for pipelines whose consumer waits, of which no batch has arrived and is not taken, where rows are short (at most
-    /// 256 bytes, at even distances) or picked one by one: on an H200 crops of 32³ of f32 come at twice the rate of copies, and
-    /// long rows at 0.92 in place of 0.99 of the link for a quarter of the processor time. Meanwhile they take 16
-    /// multiprocessors. Where one was slower than copies, since the GPU is full, copies are made for 100 ms, and up to 2 s if it
-    /// stays so. Never with [`Overlap::Off`].
+    /// They do for pipelines whose consumer waits, of which no batch has arrived and is not taken, where an array of 256 KiB or
+    /// more is made of rows of 64 to 192 bytes at even distances, or of picked pieces below 32 KiB, all at multiples of 4
+    /// bytes: on an H200 crops of 32³ of f32 come at twice the rate of copies, and no thread of the host gathers shorter ones.
+    /// Meanwhile they take an eighth of the multiprocessors, 16 at most. Where they were slower than copies, since the GPU is
+    /// full, copies are made for 100 ms, and for up to 2 s if that stays so; one that is refused is made up for by copies. Never
+    /// with [`Overlap::Off`], and not on GPUs that share memory with the host.
+    ///
+    /// A kernel of yours that keeps the whole GPU until a batch has arrived would wait for ever, as the kernel that fetches it
+    /// can't begin: rule it out then.
     pub const fn fetch_kernels(mut self, may: bool) -> Self {
         self.no_fetch_kernels = !may;
         self

@@ -12,11 +12,12 @@ use crate::device::Shared;
 use crate::plan::{Plan, Way};
 use crate::sync::{Mutex, lock};
 
-/// How long copies are made after a kernel that was slow, at first and at most. A slow one of 38.5 MB takes 5 ms on a full
-/// H200.
+/// How long copies are made after kernels that were slow, at first and at most.
 const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// A kernel is learned to be done later than it is; behind another by about as much as that one.
-const LATE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_micros(50));
+/// A kernel is learned to be done later than it is, by so much each, and once by more.
+const LATE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_micros(200));
+/// Kernels for so long a time of copies that were not slow are fast.
+const TELLING: Duration = Duration::from_millis(1);
 
 /// A kernel that was enqueued.
 #[derive(Clone, Copy, Debug)]
@@ -36,20 +37,36 @@ pub(crate) struct Fetching {
 
 #[derive(Debug)]
 struct State {
-    /// The last one was fast.
+    /// Those of late were not slow.
     is_fast: bool,
-    /// When the next one may be tried, if it was not.
+    /// When it was told last that they are slow, and when the next one may be tried.
+    slow_since: Duration,
     until: Duration,
     rest: Duration,
     /// When the last one was over: the next has begun then.
     over: Duration,
-    /// How long fast ones take, in thousandths of what copies would.
+    /// How long those took of which it is not told yet whether they are fast, how long they may take, and copies would.
+    took: Duration,
+    fair: Duration,
+    by_copies: Duration,
+    /// How long kernels take, in thousandths of what copies would.
     pace: u32,
 }
 
 impl Fetching {
     pub(crate) fn new(is_allowed: bool) -> Self {
-        let state = State { is_fast: false, until: Duration::ZERO, rest: REST.0, over: Duration::ZERO, pace: 1000 };
+        let (zero, rest) = (Duration::ZERO, REST.0);
+        let state = State {
+            is_fast: false,
+            slow_since: zero,
+            until: zero,
+            rest,
+            over: zero,
+            took: zero,
+            fair: zero,
+            by_copies: zero,
+            pace: 1000,
+        };
         Self { is_allowed, state: Mutex::new(state) }
     }
 
@@ -88,27 +105,55 @@ impl Fetching {
     pub(crate) fn over(&self, now: Duration, since: Duration, fetch: Fetch) {
         let Fetch { by_copies, is_beside_copies } = fetch;
         let mut state = lock(&self.state);
-        let (took, late) = match since < state.over {
-            true => (now.saturating_sub(state.over), LATE.1),
-            false => (now.saturating_sub(since), LATE.0),
-        };
+        let took = now.saturating_sub(since.max(state.over));
         state.over = now;
-        let fair = by_copies + by_copies / 10;
-        if took <= late + if is_beside_copies { fair * 2 } else { fair } {
-            (state.is_fast, state.rest) = (true, REST.0);
-            if by_copies > LATE.0 && !is_beside_copies {
-                let pace = took.as_nanos() * 1000 / by_copies.as_nanos();
-                // A quarter of what is new.
-                state.pace = (3 * state.pace + u32::try_from(pace).unwrap_or(1000)) / 4;
-            }
-        } else if state.is_fast {
-            (state.is_fast, state.until) = (false, now + state.rest);
+        if since < state.slow_since {
+            return;
         }
+        let fair = by_copies + by_copies / 10;
+        state.took += took;
+        state.fair += LATE.0 + if is_beside_copies { fair * 2 } else { fair };
+        state.by_copies += by_copies;
+        if by_copies > LATE.1 && !is_beside_copies {
+            let pace = took.as_nanos() * 1000 / by_copies.as_nanos();
+            // A quarter of what is new.
+            state.pace = (3 * state.pace + u32::try_from(pace).unwrap_or(1000).min(2000)) / 4;
+        }
+        if state.took > state.fair + LATE.1 {
+            state.judge(now, false);
+        } else {
+            let is_telling = state.by_copies >= TELLING;
+            state.is_fast = true;
+            if is_telling {
+                state.judge(now, true);
+            }
+        }
+    }
+
+    /// A kernel was refused: others may be too.
+    pub(crate) fn refused(&self, now: Duration) {
+        lock(&self.state).judge(now, false);
     }
 
     /// How long a kernel takes, about, where copies would take so long.
     pub(crate) fn expected(&self, by_copies: Duration) -> Duration {
         by_copies * lock(&self.state).pace / 1000
+    }
+}
+
+impl State {
+    /// Kernels up to now are fast, or not; those that come are looked at anew.
+    fn judge(&mut self, now: Duration, is_fast: bool) {
+        (self.took, self.fair, self.by_copies) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        if is_fast {
+            self.rest = REST.0;
+        } else {
+            self.slow_since = now;
+            if self.is_fast {
+                self.until = now + self.rest;
+            }
+        }
+        self.is_fast = is_fast;
     }
 }
 
@@ -160,16 +205,24 @@ mod tests {
     }
 
     #[test]
-    fn it_is_learned_how_long_fast_ones_take() {
-        let fetching = Fetching::new(true);
-        assert_eq!(fetching.expected(ms(10)), ms(10));
-        for nth in 1..40 {
-            fetching.over(ms(5 * nth), ms(5 * nth - 5), alone(ms(10)));
+    fn small_ones_are_judged_together() {
+        let (micros, small) = (Duration::from_micros, alone(Duration::from_micros(30)));
+        for (took, is_fast) in [(70, true), (150, false)] {
+            let fetching = Fetching::new(true);
+            fetching.tried(ms(0));
+            for nth in (0..20).filter(|nth| *nth == 0 || fetching.may_begin(ms(*nth))) {
+                fetching.over(ms(nth) + micros(took), ms(nth), small);
+            }
+            assert_eq!(fetching.may_begin(ms(50)), is_fast, "{took} µs where copies take 30");
         }
-        let expected = fetching.expected(ms(10));
-        assert!(expected > ms(5) - LATE.0 && expected < ms(5) + LATE.0, "{expected:?}");
-        fetching.over(ms(1000), ms(200), alone(ms(10)));
-        assert_eq!(fetching.expected(ms(10)), expected, "a slow one tells nothing");
+    }
+
+    #[test]
+    fn a_refused_one_is_a_slow_one() {
+        let fetching = Fetching::new(true);
+        fetching.over(ms(1), ms(0), alone(ms(1)));
+        fetching.refused(ms(2));
+        assert!(!fetching.may_begin(ms(101)) && fetching.may_begin(ms(102)));
     }
 
     #[test]
@@ -186,6 +239,17 @@ mod tests {
         fetching.tried(ms(0));
         fetching.over(ms(12), ms(0), alone(ms(10)));
         assert!(!fetching.may_begin(ms(50)), "alone it may not");
+    }
+
+    #[test]
+    fn it_is_learned_how_long_kernels_take() {
+        let fetching = Fetching::new(true);
+        assert_eq!(fetching.expected(ms(10)), ms(10));
+        for nth in 1..40 {
+            fetching.over(ms(5 * nth), ms(5 * nth - 5), alone(ms(10)));
+        }
+        let expected = fetching.expected(ms(10));
+        assert!(expected > ms(5) - LATE.1 && expected < ms(5) + LATE.1, "{expected:?}");
     }
 
     #[test]

@@ -176,6 +176,10 @@ impl Device {
 
     /// Which way each array of a batch would take to this device, what that would cost, and why. Nothing is sent.
     ///
+    /// It answers for [`transfer`](Self::transfer), now: whether kernels fetch rows of page-locked arrays
+    /// ([`Route::Fetched`](crate::Route::Fetched)) or copies and staging threads bring them changes with what is under way.
+    /// [`DeviceBatch::explain`](crate::DeviceBatch::explain) tells which it was.
+    ///
     /// # Errors
     ///
     /// [`Error::DuplicateField`], [`Error::ShapeOverflow`], [`Error::BatchTooLarge`] if no address space holds it,

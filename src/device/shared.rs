@@ -32,8 +32,10 @@ pub(crate) struct Shared {
     pub(crate) copy_stream: ManuallyDrop<StreamHandle>,
     /// Where copies from the device go.
     pub(crate) read_stream: ManuallyDrop<StreamHandle>,
-    /// Where our kernels run: our stream, or the user's with `Overlap::Off`.
+    /// Where our kernels rearrange: our stream, or the user's with `Overlap::Off`.
     pub(crate) relayout_stream: ManuallyDrop<StreamHandle>,
+    /// Where our kernels fetch.
+    pub(crate) fetch_stream: ManuallyDrop<StreamHandle>,
     pub(crate) relayout: Relayout,
     /// The user's stream with `Overlap::Off`.
     pub(crate) single: Option<crate::ComputeStream>,
@@ -104,6 +106,7 @@ impl Shared {
             kind: parts.kind,
             copy_stream: ManuallyDrop::new(shared.clone().unwrap_or(streams.copy)),
             relayout_stream: ManuallyDrop::new(shared.clone().unwrap_or(streams.relayout)),
+            fetch_stream: ManuallyDrop::new(shared.clone().unwrap_or(streams.fetch)),
             relayout: parts.relayout,
             read_stream: ManuallyDrop::new(shared.unwrap_or(streams.read)),
             backend: ManuallyDrop::new(parts.backend),
@@ -221,8 +224,8 @@ impl Shared {
 
     /// Records behind what reads it, if that can be done; else gives it back.
     fn follow(self: &Arc<Self>, stream: u64, held: Held) -> Result<(), Held> {
-        let is_kernels = stream == self.relayout_stream.id();
-        let stream: &StreamHandle = if is_kernels { &self.relayout_stream } else { &self.copy_stream };
+        let is_kernels = stream == self.fetch_stream.id();
+        let stream: &StreamHandle = if is_kernels { &self.fetch_stream } else { &self.copy_stream };
         match self.record(stream) {
             Ok(event) => self.reactor.push(self, Entry::new(self, stream, 0, held, Done::Orphan(event))),
             Err(_) if self.is_lost() => held.let_go(self, true),
@@ -425,9 +428,11 @@ impl Drop for Shared {
         let read_stream = unsafe { ManuallyDrop::take(&mut self.read_stream) };
         // SAFETY: as above.
         let relayout_stream = unsafe { ManuallyDrop::take(&mut self.relayout_stream) };
+        // SAFETY: as above.
+        let fetch_stream = unsafe { ManuallyDrop::take(&mut self.fetch_stream) };
         self.reactor.stop();
         self.engine.stop(Box::new(move |ring| {
-            drop((events, copy_stream, read_stream, relayout_stream));
+            drop((events, copy_stream, read_stream, relayout_stream, fetch_stream));
             if !lost {
                 free_all(backend.as_ref(), Space::Device, device);
                 free_all(backend.as_ref(), Space::Pinned, pinned.into_iter().chain(ring).collect());

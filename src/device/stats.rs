@@ -190,6 +190,11 @@ impl Counters {
         self.rate.store(rate.max(1), Relaxed);
     }
 
+    /// The measured rate in bytes a microsecond; 0 while it is not known.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate.load(Relaxed)
+    }
+
     /// How long a copy of `bytes` takes at the measured rate; nothing while the rate is not known.
     pub(crate) fn least_time(&self, bytes: usize) -> Duration {
         let nanos = (bytes as u64).saturating_mul(1000).checked_div(self.rate.load(Relaxed));

@@ -105,7 +105,8 @@ impl FieldRoute {
         may: bool,
     ) -> Result<Option<Self>, Refused> {
         let raw = memory.view.unchanged();
-        let (way, _) = straight(&raw, locked, terms);
+        // Where elements are converted is not to depend on whether kernels fetch just now.
+        let (way, _) = straight(&raw, locked, &Terms { fetches: false, ..*terms });
         let walks = memory.differs() && run(array) < RUN;
         let saves = memory.repeats && raw.bytes() <= array.bytes() / 2;
         let converts = converts_there(array, way != Way::Staged, walks);

@@ -15,19 +15,18 @@ const WORTH_A_PITCHED_COPY: usize = 64 << 10;
 const WORTH_A_ROW: usize = 64;
 /// Arrays of so many bytes or more are worth a launch.
 const WORTH_A_LAUNCH: usize = 256 << 10;
-/// Rows up to so many bytes, at even distances, are read faster by a kernel: on an H200 16³, 32³ and 64³ of f32 at 26, 35 and
-/// 42 GB/s, of which copies bring 4, 18 and 40; 128³ at 44 and 49.
-const LONGEST_FETCHED: usize = 256;
-/// Bytes that a launch fetches, if they are of more than one piece: what waits behind it waits for a millisecond or two.
+/// Rows up to so many bytes, at even distances, are read faster by a kernel: on an H200 crops of 16³ and 32³ of f32 at 26 and
+/// 35 GB/s, of which copies bring 4 and 18; of 64³ at 38 and 39, of 128³ at 44 and 49.
+const LONGEST_FETCHED: usize = 192;
+/// Bytes that a launch fetches at most: what waits behind it waits for a millisecond or two.
 const FETCHED_AT_ONCE: usize = 64 << 20;
-/// A launch counts what it reads in 31 bits.
-const LARGEST_FETCHED: usize = 1 << 30;
 /// A kernel reads so many bytes at once at least, and only where such begin.
 const FETCHED_UNIT: usize = 4;
-/// What copies take for a row at even distances, for a piece of such, and for a byte: measured on an H200.
+/// What copies take for a row at even distances, and for a piece of such: measured on an H200.
 const ROW_TAKES: Duration = Duration::from_nanos(6);
 const PIECE_TAKES: Duration = Duration::from_micros(4);
-const BYTES_A_MICROSECOND: usize = 50_000;
+/// Bytes a microsecond of a link whose rate is not known yet: PCIe 5.
+const USUAL_RATE: u64 = 50_000;
 /// Copies that are enqueued with one event at most. A driver blocks who has about a thousand pending (invariant 9).
 const PITCHED_AT_ONCE: usize = 64;
 /// The same for contiguous ones, of which a driver takes many as one.
@@ -77,8 +76,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether a kernel that reads them is better than copies or staging, for a consumer that waits. For long picked rows it is
-    /// not faster, but costs the host a call in place of hundreds.
+    /// Whether a kernel that reads them is better than copies or staging, for a consumer that waits. Long picked rows are not:
+    /// on an H200 copies bring those of 150 KB at 0.98 of the link, kernels at 0.92.
     pub(crate) fn pay_a_kernel(&self) -> bool {
         let Pitched { src, width, pitch, height, .. } = self.first;
         let bytes = self.first.bytes();
@@ -87,9 +86,9 @@ impl<'a> Rows<'a> {
             Hop::Even(stride) => is_unit(stride.unsigned_abs()),
             Hop::Picked(table, size) => table.iter().all(|at| is_unit((at * size).unsigned_abs())),
         };
-        width >= WORTH_A_ROW
-            && (self.first.is_contiguous() || width <= LONGEST_FETCHED)
-            && bytes <= LARGEST_FETCHED
+        let longest = if self.first.is_contiguous() { WORTH_A_COPY - 1 } else { LONGEST_FETCHED };
+        (WORTH_A_ROW..=longest).contains(&width)
+            && bytes <= FETCHED_AT_ONCE
             && bytes.saturating_mul(self.pieces) >= WORTH_A_LAUNCH
             && [src.addr(), width, pitch].into_iter().all(is_unit)
             && pitch.checked_mul(height).is_some()
@@ -102,10 +101,12 @@ impl<'a> Rows<'a> {
         bytes * (FETCHED_AT_ONCE / bytes).clamp(1, MOST_FETCHED)
     }
 
-    /// How long copies of so many bytes of them would take, about.
-    pub(crate) fn time_of_copies(&self, bytes: usize) -> Duration {
+    /// How long copies of so many bytes of them would take, about, on a link of that rate in bytes a microsecond; 0 if it is
+    /// not known.
+    pub(crate) fn time_of_copies(&self, bytes: usize, rate: u64) -> Duration {
         let count = |of: usize| u32::try_from(bytes / of).unwrap_or(u32::MAX);
-        let on_link = Duration::from_nanos((bytes * 1000 / BYTES_A_MICROSECOND) as u64);
+        let rate = if rate == 0 { USUAL_RATE } else { rate };
+        let on_link = Duration::from_nanos(bytes as u64 * 1000 / rate);
         if self.first.is_contiguous() {
             return on_link;
         }

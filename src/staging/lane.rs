@@ -113,10 +113,17 @@ impl Lane {
         self.block == BlockState::Nobody && self.waiting.front().is_some_and(small)
     }
 
-    /// The next piece of work, if there is one and the ring has room for it.
+    /// The next piece of work, if there is one and the ring has room for it; where it has not, `is_short` says so, and nobody
+    /// takes any until who is short has been served.
     ///
     /// `freed` counts the blocks that came free so far. Batches that are through go to `spent`: the caller holds a lock.
-    pub(super) fn next(&mut self, ring: &mut Ring, freed: u64, spent: &mut Vec<Arc<StagedBatch>>) -> Option<Work> {
+    pub(super) fn next(
+        &mut self,
+        ring: &mut Ring,
+        is_short: &mut bool,
+        freed: u64,
+        spent: &mut Vec<Arc<StagedBatch>>,
+    ) -> Option<Work> {
         loop {
             let batch = self.waiting.front()?.clone();
             if !batch.core.has_block() && batch.core.failure().is_none() {
@@ -141,7 +148,11 @@ impl Lane {
                     self.unsent.push_back(Unsent::Ready(batch, chunk, None));
                     continue;
                 }
-                Way::Staged => Some(ring.take(chunk.end - chunk.start)?),
+                Way::Staged => {
+                    let segment = if *is_short { None } else { ring.take(chunk.end - chunk.start) };
+                    *is_short = segment.is_none();
+                    Some(segment?)
+                }
                 Way::Written => None,
             };
             self.cursor = Some(chunk);

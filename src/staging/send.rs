@@ -8,13 +8,15 @@ use super::gather::{self, Next};
 use super::lane::StagedBatch;
 use super::together::Parcel;
 use crate::HostArray;
-use crate::backend::{Copy, Direction, Event, Fault, Rearrangement, StreamHandle};
+use crate::backend::{Copy, Direction, Event, Fault, Rearrangement, Severity, StreamHandle};
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::device::{Fetch, Shared};
 use crate::error::Result;
 use crate::plan::{FieldPlan, Part, Plan, Rearranged, Rows, Way, operations};
 use crate::reactor::{Done, Entry, Held};
 
+/// A launch counts as so many operations against the bound of what is pending: it takes 4 KiB of arguments along.
+const LAUNCH: usize = 8;
 /// A batch of so many bytes is too large for a processor's own cache.
 const KEPT: usize = 4 << 20;
 
@@ -45,7 +47,7 @@ pub(super) enum From<'a> {
 impl Piece<'_> {
     /// Where it is enqueued.
     fn stream<'a>(&self, device: &'a Shared) -> &'a StreamHandle {
-        if matches!(self.from, From::Fetched(_)) { &device.relayout_stream } else { &device.copy_stream }
+        if matches!(self.from, From::Fetched(_)) { &device.fetch_stream } else { &device.copy_stream }
     }
 }
 
@@ -81,6 +83,15 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let stream = piece.stream(device);
     let (enqueued, operations) = enqueue(core, &piece);
     if let Err(fault) = enqueued {
+        if let From::Fetched(array) = piece.from
+            && fault.severity() == Severity::Operation
+        {
+            device.fetching.refused(device.clock.now());
+            // A group is ready by one event: only all of it can go another way.
+            if (piece.start, piece.end) == (part.start, part.end) {
+                return send(core, Piece { from: From::Rows(array), ..piece });
+            }
+        }
         let error = device.fault(fault);
         if matches!(piece.from, From::Rows(_)) {
             // Some of the copies may be pending.
@@ -115,7 +126,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
             From::Dense(_) | From::Rows(_) => entry,
             From::Written => entry.behind_a_copy(),
             From::Fetched(array) => entry.by_a_kernel(Fetch {
-                by_copies: Rows::of(array).time_of_copies(bytes),
+                by_copies: Rows::of(array).time_of_copies(bytes, device.counters.rate()),
                 is_beside_copies: device.uploads.load(Ordering::Relaxed) > 0,
             }),
         }
@@ -176,7 +187,7 @@ fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
         From::Fetched(array) => {
             let copies = Rows::of(array).copies(piece.start - part.start, piece.end - part.start, dst);
             // SAFETY: as above; copies of an array's rows are of one shape and lie one behind the other in the block.
-            (unsafe { device.backend.fetch(&device.relayout_stream, &copies, names) }, 1)
+            (unsafe { device.backend.fetch(&device.fetch_stream, &copies, names) }, LAUNCH)
         }
         From::Rows(array) => {
             let copies = Rows::of(array).copies(piece.start - part.start, piece.end - part.start, dst);

@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use inflight::sim::Simulator;
-use inflight::{BatchStreamExt, Error, HostBatch};
+use inflight::{BatchStreamExt, Error, HostArray, HostBatch};
 use tokio_test::{assert_pending, assert_ready, task};
 
 use crate::bed::{by_hand, elements, on_each, on_host, pattern};
@@ -196,4 +196,25 @@ fn a_lost_batch_in_the_middle_keeps_its_place() {
             Err(error) => assert!(n == 1 && matches!(error, Error::Driver { code: 1, .. })),
         }
     }
+}
+
+#[test]
+fn invariant_10_a_pipeline_of_large_chunks_gets_its_turn_where_small_ones_fill_the_ring() {
+    let sim = Simulator::with(|builder| builder.memory_bytes(4 << 20).staging_bytes(16 << 10)).unwrap();
+    // Conversions go in chunks of a quarter of the size: 1 KiB.
+    let cast = HostArray::from(vec![1_u16; 64 << 10]).cast::<f32>();
+    let _small = sim.device().try_transfer(("x", cast)).unwrap();
+    let sizes = || sim.pending().iter().map(|pending| pending.bytes).collect::<Vec<_>>();
+    assert_eq!(sizes(), [1 << 10; 16], "the ring is full of them");
+    let source = stream::iter([("x", vec![1_u8; 40 << 10])]);
+    let mut batches = task::spawn(source.to_device(sim.device()).buffered(1));
+    assert_pending!(batches.poll_next());
+    let mut done: Vec<usize> = Vec::new();
+    for _ in 0..64 {
+        done.extend(sizes().first().copied());
+        assert!(sim.complete_next());
+    }
+    let large = done.iter().filter(|bytes| **bytes == 4 << 10).count();
+    assert!(large >= 5, "{large} chunks of the second in 64");
+    assert!(done.iter().rev().take(16).any(|bytes| *bytes == 1 << 10), "the first goes on");
 }

@@ -135,7 +135,7 @@ fn what_a_kernel_fetches_takes_the_launches_that_are_told() {
         // A device of its own: the first kernel is always tried.
         let Some(rig) = Rig::new() else { return };
         let Some(stand_in) = rig.stand_in else { return };
-        let pinned = block_on(rig.device.pinned::<u8, _>([50, 40 << 10])).unwrap();
+        let pinned = block_on(rig.device.pinned::<u8, _>([50, 16 << 10])).unwrap();
         let picked: Vec<_> = (0..count).map(|n| n * 7 % 50).collect();
         let batch = batch! { x: pinned.share().select_rows(&picked).unwrap() };
         let told = rig.device.explain(&batch).unwrap();

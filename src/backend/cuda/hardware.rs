@@ -9,6 +9,7 @@ use crate::backend::Fault;
 
 /// Device attributes, by the driver's numbers.
 const MOST_PITCH: c_int = 11;
+const MULTIPROCESSORS: c_int = 16;
 const INTEGRATED: c_int = 18;
 const CAPABILITY: (c_int, c_int) = (75, 76);
 const PAGEABLE_ACCESS: c_int = 88;
@@ -37,6 +38,7 @@ pub struct Hardware {
     pub(super) most_pitch: usize,
     /// Kernels reach page-locked memory of the host where the host has it.
     pub(super) reads_registered: bool,
+    pub(super) multiprocessors: u32,
 }
 
 /// Whether a GPU shares memory with the host.
@@ -75,6 +77,7 @@ impl Hardware {
             memory_pools: attribute(MEMORY_POOLS)? != 0,
             most_pitch: usize::try_from(attribute(MOST_PITCH)?).unwrap_or(0),
             reads_registered: attribute(REGISTERED_POINTERS)? != 0,
+            multiprocessors: unsigned(MULTIPROCESSORS)?,
         })
     }
 }

@@ -89,10 +89,11 @@ impl CudaBackend {
         let (_, greatest) = context.priorities()?;
         let ours = |priority| context.stream(priority).map(CudaQueue::ours);
         let relayout = ours(greatest)?;
-        let kernels = Kernels::load(&context, relayout.raw())?;
-        let [copy, read, relayout] = [ours(greatest)?, ours(greatest)?, relayout].map(StreamHandle::Cuda);
+        let kernels = Kernels::load(&context, relayout.raw(), &hardware)?;
+        let [copy, read, relayout, fetch] =
+            [ours(greatest)?, ours(greatest)?, relayout, ours(greatest)?].map(StreamHandle::Cuda);
         Ok(Self {
-            streams: Streams { copy, read, relayout },
+            streams: Streams { copy, read, relayout, fetch },
             device: DeviceMemory::new(&context, device, hardware.memory_pools)?,
             host: HostMemory::new(context.clone()),
             rows: RowCopies::new(driver, driver.batch, hardware.most_pitch),
@@ -234,7 +235,7 @@ impl Backend for CudaBackend {
     }
 
     fn fetches(&self) -> bool {
-        self.kernels.is_some() && self.hardware.reads_registered
+        self.kernels.as_ref().is_some_and(Kernels::fetch_rows)
     }
 
     unsafe fn fetch(&self, stream: &StreamHandle, copies: &[Pitched], _fields: &[Name]) -> Result<(), Fault> {

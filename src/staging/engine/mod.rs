@@ -52,6 +52,8 @@ struct State {
     lanes: BTreeMap<u64, Lane>,
     /// The lane that was served last: the next one comes first (invariant 11).
     served: u64,
+    /// A lane in turn waits for room in the ring.
+    is_short: bool,
     jobs: VecDeque<Job>,
     last: Option<LastJob>,
     /// Batches that are through, to be dropped where no lock is held: the user's values are in them.
@@ -77,6 +79,7 @@ impl Engine {
             ring: Ring::new(base.bytes),
             lanes: BTreeMap::new(),
             served: 0,
+            is_short: false,
             jobs: VecDeque::new(),
             last: None,
             spent: Vec::new(),
@@ -122,7 +125,7 @@ impl Engine {
             let bytes = send::segment_bytes(&plan);
             let segment = {
                 let mut state = lock(&self.state);
-                if state.held || state.lanes.contains_key(&core.pipeline.id()) {
+                if state.held || state.is_short || state.lanes.contains_key(&core.pipeline.id()) {
                     return Some((batch, plan));
                 }
                 if bytes == 0 { None } else { state.ring.take(bytes) }
@@ -170,10 +173,11 @@ impl Engine {
             let mut spent = Vec::new();
             let work = {
                 let mut state = lock(&self.state);
-                let State { ring, lanes, held, .. } = &mut *state;
+                let State { ring, lanes, held, is_short, .. } = &mut *state;
+                let mut is_short = *is_short;
                 let freed = self.freed.load(Ordering::Acquire);
                 let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
-                lane.and_then(|lane| lane.next(ring, freed, &mut spent))
+                lane.and_then(|lane| lane.next(ring, &mut is_short, freed, &mut spent))
             };
             drop(spent);
             match work {

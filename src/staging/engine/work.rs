@@ -42,12 +42,14 @@ impl Engine {
     }
 
     fn next_of_lanes(&self, state: &mut State) -> Option<Task> {
-        let State { ring, lanes, served, spent, .. } = state;
+        let State { ring, lanes, served, spent, is_short, .. } = state;
+        *is_short = false;
         if lanes.is_empty() {
             return None;
         }
         let order: smallvec::SmallVec<[u64; 8]> =
             lanes.range(*served + 1..).chain(lanes.range(..=*served)).map(|(id, _)| *id).collect();
+        // The first in turn that needs room gets it before others take any: their chunks may be smaller, and fill it again.
         for id in order {
             let Some(lane) = lanes.get_mut(&id) else { continue };
             if lane.is_lost() {
@@ -56,7 +58,7 @@ impl Engine {
             if lane.begin_to_send() {
                 return Some(Task::Send(id));
             }
-            if let Some(work) = lane.next(ring, self.freed.load(Ordering::Acquire), spent) {
+            if let Some(work) = lane.next(ring, is_short, self.freed.load(Ordering::Acquire), spent) {
                 *served = id;
                 return Some(Task::Work(id, work));
             }

@@ -16,6 +16,7 @@ use self::fetch::Launch;
 use self::layout::{Job, Layout, Plan};
 use self::module::Module;
 use super::context::Context;
+use super::hardware::{Hardware, UnifiedMemory};
 use crate::backend::{Fault, MOST_AXES, Pitched, Rearrangement, Severity};
 
 /// Texts that `.ci/ptx` made of the `.cu` files.
@@ -44,9 +45,11 @@ const FETCHES: [&CStr; 2] = [c"fetch_4", c"fetch_16"];
 
 /// As many blocks as the largest GPUs run at once, about; each goes on until all is done.
 const MOST_BLOCKS: u64 = 1024;
-/// Blocks and threads that fetch. On an H200 as fast as more, for rows of 128 bytes and longer, and an eighth of its
-/// multiprocessors.
-const FETCHERS: (c_uint, c_uint) = (16, 1024);
+/// Threads of a block that fetches: all of a multiprocessor's, or half.
+const FETCHERS: c_uint = 1024;
+/// Blocks that fetch, at most, and for so many multiprocessors one. On an H200 16 are as fast as more for rows of 128 bytes.
+const MOST_FETCHING: u32 = 16;
+const MULTIPROCESSORS: u32 = 8;
 
 const fn text(with_end: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(with_end.as_bytes()) {
@@ -59,40 +62,52 @@ const fn text(with_end: &'static str) -> &'static CStr {
 #[derive(Debug)]
 pub(super) struct Kernels {
     rearranging: Module,
-    fetching: Module,
+    /// With how many blocks; `None` where no kernel fetches.
+    fetching: Option<(Module, c_uint)>,
 }
 
 impl Kernels {
     /// Loads them; `None` where this device or driver can't run them.
     ///
     /// Each is launched once, on `stream`, with nothing to do: a first launch may wait for all that the context does.
-    pub(super) fn load(context: &Arc<Context>, stream: CUstream) -> Result<Option<Self>, Fault> {
-        match Self::loaded(context, stream) {
-            Ok(kernels) => Ok(Some(kernels)),
-            Err(fault) if matches!(fault.severity(), Severity::Operation | Severity::Later) => {
-                let Fault { code, call } = fault;
-                tracing::warn!(code, call, "this GPU can't run the kernels: arrays are rearranged on the host");
-                Ok(None)
-            }
-            Err(fault) => Err(fault),
+    pub(super) fn load(context: &Arc<Context>, stream: CUstream, hardware: &Hardware) -> Result<Option<Self>, Fault> {
+        let Some(mut kernels) = without(Self::loaded(context, stream), "arrays are rearranged on the host")? else {
+            return Ok(None);
+        };
+        let blocks = MOST_FETCHING.min(hardware.multiprocessors / MULTIPROCESSORS);
+        if blocks > 0 && hardware.reads_registered && hardware.unified_memory == UnifiedMemory::None {
+            kernels.fetching = without(Self::loaded_fetching(context, stream, blocks), "copies bring all rows")?;
         }
+        Ok(Some(kernels))
     }
 
     fn loaded(context: &Arc<Context>, stream: CUstream) -> Result<Self, Fault> {
         let (driver, _inside) = (context.driver, context.enter()?);
-        let rearranging = Module::load(context, REARRANGE, &NAMES)?;
-        let kernels = Self { rearranging, fetching: Module::load(context, FETCH, &FETCHES)? };
+        let kernels = Self { rearranging: Module::load(context, REARRANGE, &NAMES)?, fetching: None };
         for plan in idle_plans() {
             // SAFETY: of no elements none is touched.
             unsafe { kernels.start(stream, &plan, (0, 0)) }?;
         }
-        for unit in [4, 16] {
-            // SAFETY: of no units none is touched.
-            unsafe { kernels.start_fetch(stream, Launch::idle(unit)) }?;
-        }
         // SAFETY: the stream lives.
         unsafe { driver.stream_synchronize(stream) }?;
         Ok(kernels)
+    }
+
+    fn loaded_fetching(context: &Arc<Context>, stream: CUstream, blocks: c_uint) -> Result<(Module, c_uint), Fault> {
+        let (driver, _inside) = (context.driver, context.enter()?);
+        let fetching = (Module::load(context, FETCH, &FETCHES)?, blocks);
+        for unit in [4, 16] {
+            // SAFETY: of no units none is touched.
+            unsafe { start_fetch(&fetching, stream, Launch::idle(unit)) }?;
+        }
+        // SAFETY: the stream lives.
+        unsafe { driver.stream_synchronize(stream) }?;
+        Ok(fetching)
+    }
+
+    /// Whether some of them fetch.
+    pub(super) const fn fetch_rows(&self) -> bool {
+        self.fetching.is_some()
     }
 
     /// Enqueues a rearrangement. The context is current.
@@ -116,21 +131,10 @@ impl Kernels {
     ///
     /// The contract of `Backend::fetch`; the stream lives.
     pub(super) unsafe fn fetch(&self, stream: CUstream, copies: &[Pitched]) -> Result<(), Fault> {
-        let launch = Launch::of(copies).ok_or(Fault::new(Fault::NOT_SUPPORTED, "cuLaunchKernel"))?;
+        let refused = Fault::new(Fault::NOT_SUPPORTED, "cuLaunchKernel");
+        let (Some(fetching), Some(launch)) = (&self.fetching, Launch::of(copies)) else { return Err(refused) };
         // SAFETY: the caller's contract; the launch reads and writes what the copies do.
-        unsafe { self.start_fetch(stream, launch) }
-    }
-
-    /// # Safety
-    ///
-    /// What the launch reads and writes stays valid until an event behind it has fired.
-    unsafe fn start_fetch(&self, stream: CUstream, mut launch: Launch) -> Result<(), Fault> {
-        let (blocks, threads) = FETCHERS;
-        let place = usize::from(launch.unit == 16);
-        let pieces: *mut fetch::Pieces = &raw mut *launch.pieces;
-        let mut parameters = [(&raw mut launch.dst).cast(), pieces.cast()];
-        // SAFETY: the arguments are those of the kernel, read during the call; what it touches is the caller's contract.
-        unsafe { self.fetching.launch(place, stream, (blocks, (threads, 1)), &mut parameters) }
+        unsafe { start_fetch(fetching, stream, launch) }
     }
 
     /// # Safety
@@ -155,6 +159,30 @@ impl Kernels {
         // SAFETY: the arguments are those of the kernel, read during the call; what it touches is the caller's contract.
         unsafe { self.rearranging.launch(place_of(plan), stream, (blocks, threads), &mut parameters) }
     }
+}
+
+/// What was loaded, or nothing where this device or driver can't run it: then it is done `otherwise`.
+fn without<T>(loaded: Result<T, Fault>, otherwise: &str) -> Result<Option<T>, Fault> {
+    match loaded {
+        Ok(loaded) => Ok(Some(loaded)),
+        Err(fault) if matches!(fault.severity(), Severity::Operation | Severity::Later) => {
+            let Fault { code, call } = fault;
+            tracing::warn!(code, call, "this GPU can't run some kernels: {otherwise}");
+            Ok(None)
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// # Safety
+///
+/// What the launch reads and writes stays valid until an event behind it has fired.
+unsafe fn start_fetch((module, blocks): &(Module, c_uint), stream: CUstream, mut launch: Launch) -> Result<(), Fault> {
+    let place = usize::from(launch.unit == 16);
+    let pieces: *mut fetch::Pieces = &raw mut *launch.pieces;
+    let mut parameters = [(&raw mut launch.dst).cast(), pieces.cast()];
+    // SAFETY: the arguments are those of the kernel, read during the call; what it touches is the caller's contract.
+    unsafe { module.launch(place, stream, (*blocks, (FETCHERS, 1)), &mut parameters) }
 }
 
 /// Where a plan's kernel is in [`NAMES`].
