@@ -91,7 +91,7 @@ mod transfer;
 pub use backend::cuda::hardware::{Hardware, UnifiedMemory};
 pub use backend::host::LinkModel;
 pub use batch::{Cursor, DeviceArray, DeviceBatch, HostArray, HostBatch, IntoBatch, Ready};
-pub use device::{Device, DeviceBuilder, DeviceKind, Overlap, PipelineStats, Stats};
+pub use device::{Device, DeviceBuilder, DeviceKind, FetchKernels, Overlap, PipelineStats, Stats};
 pub use dtype::{Dtype, Element};
 pub use error::{BoxError, Error, Result, Returned};
 pub use lease::{

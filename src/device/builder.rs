@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::shared::{Parts, Shared, next_id};
-use super::{Device, DeviceKind, Fetching};
+use super::{Device, DeviceKind, FetchKernels, Fetching};
 use crate::ComputeStream;
 use crate::admission::Admission;
 #[cfg(feature = "cuda")]
@@ -81,7 +81,7 @@ pub struct DeviceBuilder<'a> {
     link: Option<LinkModel>,
     overlap: Overlap<'a>,
     relayout: Relayout,
-    no_fetch_kernels: bool,
+    fetch_kernels: FetchKernels,
     /// Copies share a compute stream that the device makes; what the environment can ask for.
     single_of_its_own: bool,
 }
@@ -182,19 +182,9 @@ impl<'a> DeviceBuilder<'a> {
         self
     }
 
-    /// Says whether kernels may fetch rows and crops of page-locked arrays; by default they may.
-    ///
-    /// They do for pipelines whose consumer waits, of which no batch has arrived and is not taken, where an array of 256 KiB or
-    /// more is made of rows of 64 to 192 bytes at even distances, or of picked pieces below 32 KiB, all at multiples of 4
-    /// bytes: on an H200 crops of 32³ of f32 come at twice the rate of copies, and no thread of the host gathers shorter ones.
-    /// Meanwhile they take an eighth of the multiprocessors, 16 at most. Where they were slower than copies, since the GPU is
-    /// full, copies are made for 100 ms, and for up to 2 s if that stays so; one that is refused is made up for by copies. Never
-    /// with [`Overlap::Off`], and not on GPUs that share memory with the host.
-    ///
-    /// A kernel of yours that keeps the whole GPU until a batch has arrived would wait for ever, as the kernel that fetches it
-    /// can't begin: rule it out then.
-    pub const fn fetch_kernels(mut self, may: bool) -> Self {
-        self.no_fetch_kernels = !may;
+    /// Says when kernels fetch rows and crops of page-locked arrays. Default: [`FetchKernels::Auto`].
+    pub const fn fetch_kernels(mut self, when: FetchKernels) -> Self {
+        self.fetch_kernels = when;
         self
     }
 
@@ -324,9 +314,9 @@ impl<'a> DeviceBuilder<'a> {
             _ => fault.into_error(&name),
         })?;
         let chunk = (staging / 4 / 256 * 256).min(CHUNK_BYTES);
-        let fetches = !self.no_fetch_kernels && single.is_none() && backend.fetches();
+        let can_fetch = single.is_none() && backend.fetches();
         let parts = Parts {
-            fetching: Fetching::new(fetches),
+            fetching: Fetching::new(if can_fetch { self.fetch_kernels } else { FetchKernels::Never }),
             admission: Admission::new(memory, self.admission_timeout),
             engine: Arc::new(Engine::new(
                 ring,

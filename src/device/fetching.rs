@@ -1,4 +1,4 @@
-//! [`Fetching`]: whether kernels fetch rows of page-locked memory now, or copies bring them.
+//! [`FetchKernels`]: when kernels fetch rows of page-locked memory. [`Fetching`]: whether they do now, or copies bring them.
 //!
 //! A kernel is faster than the copy engine for short rows, and costs the host next to nothing, but it takes multiprocessors.
 //! So it is for pipelines whose consumer waits, and for a GPU that has room: where a kernel was much slower than copies
@@ -9,8 +9,33 @@ use std::time::Duration;
 use crate::admission::Pipeline;
 use crate::batch::HostBatch;
 use crate::device::Shared;
-use crate::plan::{Plan, Way};
+use crate::plan::{Fetches, Plan, Way};
 use crate::sync::{Mutex, lock};
+
+/// When kernels fetch rows of page-locked arrays, in place of copies; for
+/// [`DeviceBuilder::fetch_kernels`](crate::DeviceBuilder::fetch_kernels).
+///
+/// A kernel reads the host's memory by itself: it is faster than the copy engine for short rows, and costs the host a call
+/// where copies take one for each piece. Meanwhile it takes an eighth of the multiprocessors, 16 at most. Rows are those of 64
+/// bytes and more, at multiples of 4 bytes, in arrays of 256 KiB and more; [`Route::Fetched`](crate::Route::Fetched) tells.
+///
+/// Without effect on the host, with [`Overlap::Off`](crate::Overlap::Off), and on GPUs that share memory with the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FetchKernels {
+    /// Where that is faster: for rows of at most 192 bytes at even distances, and picked pieces below 32 KiB, of pipelines whose
+    /// consumer waits, which have no batch that has arrived and is not taken. Where kernels were slower than copies, since the
+    /// GPU is full, copies are made for 100 ms, and for up to 2 s if that stays so.
+    #[default]
+    Auto,
+    /// Wherever they can. Long rows come slower: on an H200 picked rows of 150 KB at 0.92 of the link in place of 0.98, for 0.14
+    /// cores of the host in place of 0.4; beside a load that fills the GPU a kernel may take six times as long as copies, and
+    /// takes from the load.
+    Always,
+    /// Never. For compute kernels that keep the whole GPU until a batch has arrived: one that fetches it could not begin, and
+    /// both would wait for ever.
+    Never,
+}
 
 /// How long copies are made after kernels that were slow, at first and at most.
 const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -31,7 +56,7 @@ pub(crate) struct Fetch {
 /// What is known of a device's kernels that fetch.
 #[derive(Debug)]
 pub(crate) struct Fetching {
-    is_allowed: bool,
+    when: FetchKernels,
     state: Mutex<State>,
 }
 
@@ -54,7 +79,7 @@ struct State {
 }
 
 impl Fetching {
-    pub(crate) fn new(is_allowed: bool) -> Self {
+    pub(crate) fn new(when: FetchKernels) -> Self {
         let (zero, rest) = (Duration::ZERO, REST.0);
         let state = State {
             is_fast: false,
@@ -67,17 +92,21 @@ impl Fetching {
             by_copies: zero,
             pace: 1000,
         };
-        Self { is_allowed, state: Mutex::new(state) }
+        Self { when, state: Mutex::new(state) }
     }
 
-    /// Whether a batch of this pipeline, with what it has of page-locked rows, had better be fetched.
-    pub(crate) fn serves(&self, device: &Shared, pipeline: &Pipeline, batch: &HostBatch) -> bool {
+    /// Which page-locked rows of a batch of this pipeline are to be fetched.
+    pub(crate) fn serves(&self, device: &Shared, pipeline: &Pipeline, batch: &HostBatch) -> Fetches {
         let is_of_rows =
             |array: &crate::HostArray| array.page_locked() == Some(device.id) && array.contiguous_bytes().is_none();
-        self.is_allowed
-            && batch.fields().iter().any(|(_, array)| is_of_rows(array))
-            && pipeline.is_waited_for()
-            && self.may_begin(device.clock.now())
+        let has_rows = || batch.fields().iter().any(|(_, array)| is_of_rows(array));
+        match self.when {
+            FetchKernels::Always => Fetches::AllRows,
+            FetchKernels::Auto if has_rows() && pipeline.is_waited_for() && self.may_begin(device.clock.now()) => {
+                Fetches::ShortRows
+            }
+            FetchKernels::Auto | FetchKernels::Never => Fetches::Nothing,
+        }
     }
 
     fn may_begin(&self, now: Duration) -> bool {
@@ -87,7 +116,7 @@ impl Fetching {
 
     /// A batch with that plan is on its way.
     pub(crate) fn begun(&self, device: &Shared, plan: &Plan) {
-        if self.is_allowed && plan.parts.iter().any(|part| part.way == Way::Fetched) {
+        if self.when == FetchKernels::Auto && plan.parts.iter().any(|part| part.way == Way::Fetched) {
             self.tried(device.clock.now());
         }
     }
@@ -171,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_first_is_a_trial_and_others_wait_for_what_comes_of_it() {
-        let fetching = Fetching::new(true);
+        let fetching = Fetching::new(FetchKernels::Auto);
         assert!(fetching.may_begin(ms(1)));
         fetching.tried(ms(1));
         assert!(!fetching.may_begin(ms(2)), "copies until it is known");
@@ -183,7 +212,7 @@ mod tests {
 
     #[test]
     fn after_slow_ones_copies_are_made_for_longer_and_longer() {
-        let fetching = Fetching::new(true);
+        let fetching = Fetching::new(FetchKernels::Auto);
         fetching.tried(ms(0));
         fetching.over(ms(1), ms(0), alone(ms(1)));
         fetching.over(ms(9), ms(2), alone(ms(1)));
@@ -208,7 +237,7 @@ mod tests {
     fn small_ones_are_judged_together() {
         let (micros, small) = (Duration::from_micros, alone(Duration::from_micros(30)));
         for (took, is_fast) in [(70, true), (150, false)] {
-            let fetching = Fetching::new(true);
+            let fetching = Fetching::new(FetchKernels::Auto);
             fetching.tried(ms(0));
             for nth in (0..20).filter(|nth| *nth == 0 || fetching.may_begin(ms(*nth))) {
                 fetching.over(ms(nth) + micros(took), ms(nth), small);
@@ -219,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_refused_one_is_a_slow_one() {
-        let fetching = Fetching::new(true);
+        let fetching = Fetching::new(FetchKernels::Auto);
         fetching.over(ms(1), ms(0), alone(ms(1)));
         fetching.refused(ms(2));
         assert!(!fetching.may_begin(ms(101)) && fetching.may_begin(ms(102)));
@@ -229,13 +258,13 @@ mod tests {
     fn beside_copies_a_kernel_may_take_twice_as_long() {
         let beside = Fetch { by_copies: ms(10), is_beside_copies: true };
         for (took, is_fast) in [(21, true), (23, false)] {
-            let fetching = Fetching::new(true);
+            let fetching = Fetching::new(FetchKernels::Auto);
             fetching.tried(ms(0));
             fetching.over(ms(took), ms(0), beside);
             assert_eq!(fetching.may_begin(ms(50)), is_fast, "{took}");
             assert_eq!(fetching.expected(ms(10)), ms(10), "it tells nothing");
         }
-        let fetching = Fetching::new(true);
+        let fetching = Fetching::new(FetchKernels::Auto);
         fetching.tried(ms(0));
         fetching.over(ms(12), ms(0), alone(ms(10)));
         assert!(!fetching.may_begin(ms(50)), "alone it may not");
@@ -243,7 +272,7 @@ mod tests {
 
     #[test]
     fn it_is_learned_how_long_kernels_take() {
-        let fetching = Fetching::new(true);
+        let fetching = Fetching::new(FetchKernels::Auto);
         assert_eq!(fetching.expected(ms(10)), ms(10));
         for nth in 1..40 {
             fetching.over(ms(5 * nth), ms(5 * nth - 5), alone(ms(10)));
@@ -254,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_the_one_before_has_not_begun() {
-        let fetching = Fetching::new(true);
+        let fetching = Fetching::new(FetchKernels::Auto);
         fetching.over(ms(1), ms(0), alone(ms(1)));
         for nth in 2..9 {
             fetching.over(ms(nth), ms(0), alone(ms(1)));

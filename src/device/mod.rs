@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use builder::{DeviceBuilder, Overlap};
+pub use fetching::FetchKernels;
 pub(crate) use fetching::{Fetch, Fetching};
 use ndarray::{IntoDimension, ShapeBuilder};
 pub(crate) use shared::{Active, Asked, Flag, Shared, free_all};
@@ -178,7 +179,8 @@ impl Device {
     ///
     /// It answers for [`transfer`](Self::transfer), now: whether kernels fetch rows of page-locked arrays
     /// ([`Route::Fetched`](crate::Route::Fetched)) or copies and staging threads bring them changes with what is under way.
-    /// [`DeviceBatch::explain`](crate::DeviceBatch::explain) tells which it was.
+    /// [`DeviceBatch::explain`](crate::DeviceBatch::explain) tells which it was planned to be; a kernel that the driver refuses
+    /// is made up for by copies.
     ///
     /// # Errors
     ///

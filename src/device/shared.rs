@@ -12,7 +12,7 @@ use crate::backend::{Answer, Backend, Event, Fault, Memory, Severity, Space, Str
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
 use crate::memory::{Owner, Registrations};
-use crate::plan::{Relayout, Terms};
+use crate::plan::{Fetches, Relayout, Terms};
 use crate::reactor::{Clock, Done, Entry, EventPool, Held, Limbo, Reactor, Waiters};
 use crate::staging::{Engine, PinnedPool};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -143,7 +143,7 @@ impl Shared {
             chunk_bytes: self.engine.chunk_bytes(),
             // On a stream of the user's, copies are to wait for their turn.
             is_in_reach: self.backend.is_in_reach() && self.single.is_none(),
-            fetches: false,
+            fetches: Fetches::Nothing,
         }
     }
 

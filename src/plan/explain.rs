@@ -48,8 +48,7 @@ pub enum Route {
     Direct,
     /// By copies of rows from page-locked memory that lie apart.
     Rows,
-    /// By a kernel that reads such rows, while the pipeline's consumer waits for batches and the GPU has room: see
-    /// [`fetch_kernels`](crate::DeviceBuilder::fetch_kernels).
+    /// By a kernel that reads such rows: see [`FetchKernels`](crate::FetchKernels).
     Fetched,
     /// By way of the staging ring.
     Staged,
@@ -80,7 +79,7 @@ impl Reason {
             Self::PageLocked => "it is contiguous and page-locked",
             Self::Pageable => "it is contiguous and pageable",
             Self::RowsPageLocked => "it is page-locked, in rows that are long enough for copies of their own",
-            Self::RowsFetched => "it is page-locked, and a kernel reads its rows, since its consumer waits",
+            Self::RowsFetched => "it is page-locked, and a kernel reads its rows",
             Self::Scattered => "it lies in pieces, which the staging threads gather",
             Self::OrderedHere => "memory has it in another order, and the host brings it into this one",
             Self::ConvertedHere => "its elements are converted while they are staged",

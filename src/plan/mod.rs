@@ -20,7 +20,7 @@ use explain::Reason;
 pub(crate) use explain::Told;
 pub use explain::{Explanation, FieldExplanation, Route};
 pub use relayout::Relayout;
-pub(crate) use relayout::Terms;
+pub(crate) use relayout::{Fetches, Terms};
 pub(crate) use route::Rearranged;
 use route::{FieldRoute, Refused};
 pub(crate) use rows::{Rows, operations};
@@ -164,7 +164,8 @@ impl Plan {
         }
         // The last group may be that of many fields, whose event is one of the copy stream.
         let may = self.fields.len() < MOST_GROUPS - 1;
-        let mut route = FieldRoute::of(array, &Terms { fetches: terms.fetches && may, ..*terms }, may)?;
+        let fetches = if may { terms.fetches } else { Fetches::Nothing };
+        let mut route = FieldRoute::of(array, &Terms { fetches, ..*terms }, may)?;
         if terms.is_in_reach && route.way == Way::Staged {
             route.way = Way::Written;
         }
@@ -237,7 +238,7 @@ mod tests {
             relayout: Relayout::Auto,
             chunk_bytes: 4 << 20,
             is_in_reach: false,
-            fetches: false,
+            fetches: Fetches::Nothing,
         }
     }
 

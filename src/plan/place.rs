@@ -94,6 +94,7 @@ mod tests {
     use super::{HostArray, Terms, chunk_of};
     use crate::Relayout;
     use crate::backend::Rearranges;
+    use crate::plan::Fetches;
 
     #[test]
     fn what_takes_longer_a_byte_goes_in_smaller_chunks() {
@@ -104,7 +105,7 @@ mod tests {
             relayout: Relayout::Auto,
             chunk_bytes,
             is_in_reach: false,
-            fetches: false,
+            fetches: Fetches::Nothing,
         };
         let chunk = |array: &HostArray| chunk_of(array, &terms);
         let array = HostArray::from(Array::<f32, _>::zeros([64, 256, 256]));

@@ -27,6 +27,15 @@ pub enum Relayout {
     Forbid,
 }
 
+/// Which rows of page-locked memory kernels fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetches {
+    Nothing,
+    /// Those for which copies are slower.
+    ShortRows,
+    AllRows,
+}
+
 /// What a plan must know of its device and pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -38,6 +47,6 @@ pub(crate) struct Terms {
     pub(crate) chunk_bytes: usize,
     /// The staging threads may write its memory.
     pub(crate) is_in_reach: bool,
-    /// Kernels of it fetch rows of page-locked memory now.
-    pub(crate) fetches: bool,
+    /// What kernels of it fetch now.
+    pub(crate) fetches: Fetches,
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::explain::Reason;
 use super::order::{InMemory, Shuffle};
-use super::relayout::{Relayout, Terms};
+use super::relayout::{Fetches, Relayout, Terms};
 use super::rows::Rows;
 use super::{SMALL, Way};
 use crate::HostArray;
@@ -106,7 +106,7 @@ impl FieldRoute {
     ) -> Result<Option<Self>, Refused> {
         let raw = memory.view.unchanged();
         // Where elements are converted is not to depend on whether kernels fetch just now.
-        let (way, _) = straight(&raw, locked, &Terms { fetches: false, ..*terms });
+        let (way, _) = straight(&raw, locked, &Terms { fetches: Fetches::Nothing, ..*terms });
         let walks = memory.differs() && run(array) < RUN;
         let saves = memory.repeats && raw.bytes() <= array.bytes() / 2;
         let converts = converts_there(array, way != Way::Staged, walks);
@@ -165,7 +165,7 @@ fn straight(array: &HostArray, locked: bool, terms: &Terms) -> (Way, Reason) {
         (true, true) => (Way::Direct, Reason::PageLocked),
         (true, false) => (Way::Staged, Reason::Pageable),
         (false, true) if array.changes().is_empty() => match Rows::of(array) {
-            rows if terms.fetches && rows.pay_a_kernel() => (Way::Fetched, Reason::RowsFetched),
+            rows if rows.pay_a_kernel(terms.fetches) => (Way::Fetched, Reason::RowsFetched),
             rows if rows.pay() => (Way::Rows, Reason::RowsPageLocked),
             _ => (Way::Staged, Reason::Scattered),
         },

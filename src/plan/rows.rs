@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Fetches;
 use crate::HostArray;
 use crate::backend::{MOST_FETCHED, Pitched};
 use crate::staging::gather::{Axes, Axis, Hop, axes};
@@ -76,9 +77,9 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether a kernel that reads them is better than copies or staging, for a consumer that waits. Long picked rows are not:
-    /// on an H200 copies bring those of 150 KB at 0.98 of the link, kernels at 0.92.
-    pub(crate) fn pay_a_kernel(&self) -> bool {
+    /// Whether a kernel is to read them, where it `fetches` such. For long picked rows copies are faster: on an H200 they bring
+    /// those of 150 KB at 0.98 of the link, kernels at 0.92.
+    pub(crate) fn pay_a_kernel(&self, fetches: Fetches) -> bool {
         let Pitched { src, width, pitch, height, .. } = self.first;
         let bytes = self.first.bytes();
         let is_unit = |value: usize| value.is_multiple_of(FETCHED_UNIT);
@@ -86,7 +87,12 @@ impl<'a> Rows<'a> {
             Hop::Even(stride) => is_unit(stride.unsigned_abs()),
             Hop::Picked(table, size) => table.iter().all(|at| is_unit((at * size).unsigned_abs())),
         };
-        let longest = if self.first.is_contiguous() { WORTH_A_COPY - 1 } else { LONGEST_FETCHED };
+        let longest = match fetches {
+            Fetches::Nothing => 0,
+            Fetches::ShortRows if self.first.is_contiguous() => WORTH_A_COPY - 1,
+            Fetches::ShortRows => LONGEST_FETCHED,
+            Fetches::AllRows => usize::MAX,
+        };
         (WORTH_A_ROW..=longest).contains(&width)
             && bytes <= FETCHED_AT_ONCE
             && bytes.saturating_mul(self.pieces) >= WORTH_A_LAUNCH

@@ -4,7 +4,7 @@
 use futures::{StreamExt, TryStreamExt, stream};
 use half::bf16;
 use inflight::sim::PendingStream;
-use inflight::{BatchStreamExt, Device, Error, HostArray, HostBatch, Relayout, Route, batch};
+use inflight::{BatchStreamExt, Device, Error, FetchKernels, HostArray, HostBatch, Relayout, Route, batch};
 use ndarray::{Array, Array4, ArrayD, s};
 
 use crate::bed::{by_hand, elements, on_each, on_host};
@@ -115,7 +115,7 @@ fn casts_and_normalized_images_are_the_same_on_the_host_and_on_the_device() {
 #[test]
 fn rows_of_registered_memory_need_no_staging() {
     on_each(
-        |builder| builder.fetch_kernels(false),
+        |builder| builder.fetch_kernels(FetchKernels::Never),
         |bed| async move {
             let images = Array::from_shape_fn((40, 40 << 10), |(row, at)| (row * 7 + at / 251 + at) as u8);
             let registered = bed.device.register(images.clone()).await.unwrap();
@@ -136,7 +136,7 @@ fn rows_of_registered_memory_need_no_staging() {
 #[test]
 fn boxes_of_a_registered_volume_need_no_staging() {
     on_each(
-        |builder| builder.fetch_kernels(false),
+        |builder| builder.fetch_kernels(FetchKernels::Never),
         |bed| async move {
             let volume = Array::from_shape_fn((70, 80, 90), |(z, y, x)| (z * 7200 + y * 90 + x) as u32);
             let registered = bed.device.register(volume.clone()).await.unwrap();

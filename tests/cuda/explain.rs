@@ -2,7 +2,7 @@
 
 use futures::executor::block_on;
 use half::f16;
-use inflight::{HostArray, HostBatch, Relayout, Route, batch};
+use inflight::{FetchKernels, HostArray, HostBatch, Relayout, Route, batch};
 use ndarray::{Array, Array2, s};
 
 use crate::rig::Rig;
@@ -79,7 +79,7 @@ fn check(rig: &Rig, what: &str, batch: HostBatch, expected: (Route, bool), most_
 
 #[test]
 fn each_way_makes_the_calls_that_it_tells() {
-    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(false)) else { return };
+    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(FetchKernels::Never)) else { return };
     // In memory of their own: neighbours on the heap may share a page, which can be registered once.
     let locked_bytes = |rows: &Array2<u8>| {
         let mut pinned = block_on(rig.device.pinned::<u8, _>(rows.raw_dim())).unwrap();
@@ -132,8 +132,7 @@ fn on_the_host_and_nowhere_no_kernel_runs() {
 #[test]
 fn what_a_kernel_fetches_takes_the_launches_that_are_told() {
     for (count, launches) in [(20, 1), (700, 2)] {
-        // A device of its own: the first kernel is always tried.
-        let Some(rig) = Rig::new() else { return };
+        let Some(rig) = Rig::with(|builder| builder.fetch_kernels(FetchKernels::Always)) else { return };
         let Some(stand_in) = rig.stand_in else { return };
         let pinned = block_on(rig.device.pinned::<u8, _>([50, 16 << 10])).unwrap();
         let picked: Vec<_> = (0..count).map(|n| n * 7 % 50).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::executor::block_on;
-use inflight::{Dtype, HostArray};
+use inflight::{Dtype, FetchKernels, HostArray};
 use ndarray::Array3;
 
 use crate::rig::{Rig, StandIn, eventually, pattern};
@@ -38,7 +38,7 @@ fn fails(rig: &Rig, stand_in: &StandIn, array: HostArray) {
 #[test]
 fn rows_that_are_under_way_keep_their_source_i1() {
     for (rows, kth) in [(8, 4), (200, 40)] {
-        let Some(rig) = Rig::with(|builder| builder.fetch_kernels(false)) else { return };
+        let Some(rig) = Rig::with(|builder| builder.fetch_kernels(FetchKernels::Never)) else { return };
         let Some(stand_in) = rig.stand_in else { return };
         let kept = Arc::new(());
         let memory = HostArray::from_owner::<u8>(Source(pattern(1, 40 * ROW), kept.clone()), (40, ROW)).unwrap();
@@ -58,7 +58,7 @@ fn rows_that_are_under_way_keep_their_source_i1() {
 
 #[test]
 fn pieces_that_are_under_way_keep_their_block_i3() {
-    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(false)) else { return };
+    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(FetchKernels::Never)) else { return };
     let Some(stand_in) = rig.stand_in else { return };
     let volume = Array3::from_shape_fn((70, 80, 90), |(z, y, x)| (z * 7200 + y * 90 + x) as u32);
     let registered = block_on(rig.device.register(volume)).unwrap();
@@ -73,7 +73,7 @@ fn pieces_that_are_under_way_keep_their_block_i3() {
 
 #[test]
 fn pieces_that_are_under_way_spoil_nothing_that_comes_later_i3() {
-    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(false)) else { return };
+    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(FetchKernels::Never)) else { return };
     let Some(stand_in) = rig.stand_in else { return };
     let memory = HostArray::from_bytes(pattern(1, 40 * ROW), Dtype::U8, (40, ROW)).unwrap();
     let registered = block_on(rig.device.register(memory)).unwrap();

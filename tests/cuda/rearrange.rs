@@ -3,7 +3,7 @@
 use futures::executor::block_on;
 use futures::{StreamExt, TryStreamExt, stream};
 use half::{bf16, f16};
-use inflight::{BatchStreamExt, DeviceBatch, Dtype, Element, HostArray, HostBatch, Relayout};
+use inflight::{BatchStreamExt, DeviceBatch, Dtype, Element, FetchKernels, HostArray, HostBatch, Relayout};
 use ndarray::{ArrayD, s};
 
 use crate::rig::Rig;
@@ -130,7 +130,7 @@ fn images_are_normalized_bit_for_bit() {
 #[test]
 fn rows_and_boxes_of_registered_memory_arrive_by_few_calls() {
     const CALLS: [&str; 3] = ["cuMemcpyBatchAsync_v2", "cuMemcpy3DAsync_v2", "cuMemcpyHtoDAsync_v2"];
-    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(false)) else { return };
+    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(FetchKernels::Never)) else { return };
     let volume = ndarray::Array::from_shape_fn((70, 80, 9000), |(z, y, x)| (z * 7 + y * 3 + x + x / 251) as u8);
     let registered = block_on(rig.device.register(volume)).unwrap();
     let rows = registered.select_rows([5, 0, 69, 5, 3]).unwrap();
@@ -150,7 +150,7 @@ fn rows_and_boxes_of_registered_memory_arrive_by_few_calls() {
 
 #[test]
 fn a_fault_of_a_kernel_or_of_rows_fails_that_batch_alone() {
-    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(false)) else { return };
+    let Some(rig) = Rig::with(|builder| builder.fetch_kernels(FetchKernels::Never)) else { return };
     let Some(stand_in) = rig.stand_in else { return };
     let volume = ndarray::Array::from_shape_fn((70, 80, 9000), |(z, y, x)| (z * 7 + y * 3 + x) as u8);
     let registered = block_on(rig.device.register(volume)).unwrap();
