@@ -1,14 +1,15 @@
 //! [`FetchKernels`]: when kernels fetch rows of page-locked memory. [`Fetching`]: whether they do now, or copies bring them.
 //!
 //! A kernel is faster than the copy engine for short rows, and costs the host next to nothing, but it takes multiprocessors.
-//! So it is for pipelines whose consumer waits, and for a GPU that has room: where a kernel was much slower than copies
+//! So it is for pipelines whose consumer waits, and for a GPU that has room: where kernels were clearly slower than copies
 //! would have been, copies are made for a while.
 
 use std::time::Duration;
 
 use crate::admission::Pipeline;
+use crate::backend::Fault;
 use crate::batch::HostBatch;
-use crate::device::Shared;
+use crate::device::{Flag, Shared};
 use crate::plan::{Fetches, Plan, Way};
 use crate::sync::{Mutex, lock};
 
@@ -19,13 +20,15 @@ use crate::sync::{Mutex, lock};
 /// where copies take one for each piece. Meanwhile it takes an eighth of the multiprocessors, 16 at most. Rows are those of 64
 /// bytes and more, at multiples of 4 bytes, in arrays of 256 KiB and more; [`Route::Fetched`](crate::Route::Fetched) tells.
 ///
-/// Without effect on the host, with [`Overlap::Off`](crate::Overlap::Off), and on GPUs that share memory with the host.
+/// Without effect on the host, with [`Overlap::Off`](crate::Overlap::Off), on GPUs that share memory with the host, and after
+/// a launch that the driver refused, which fails its batch and is the device's last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FetchKernels {
     /// Where that is faster: for rows of at most 192 bytes at even distances, and picked pieces below 32 KiB, of pipelines whose
-    /// consumer waits, which have no batch that has arrived and is not taken. Where kernels were slower than copies, since the
-    /// GPU is full, copies are made for 100 ms, and for up to 2 s if that stays so.
+    /// consumer waits, which have no batch that has arrived and is not taken (one that is forgotten counts for ever). Where
+    /// kernels were slower than copies by more than a tenth and 50 µs each, since the GPU is full, copies are made for 100 ms,
+    /// and for up to 2 s if that stays so.
     #[default]
     Auto,
     /// Wherever they can. Long rows come slower: on an H200 picked rows of 150 KB at 0.92 of the link in place of 0.98, for 0.14
@@ -39,7 +42,8 @@ pub enum FetchKernels {
 
 /// How long copies are made after kernels that were slow, at first and at most.
 const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// A kernel is learned to be done later than it is, by so much each, and once by more.
+/// A kernel that begins when it is enqueued is learned to be done later than it is, by so much, and once by more. Behind
+/// another it begins when that one is learned to be done, as late.
 const LATE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_micros(200));
 /// Kernels for so long a time of copies that were not slow are fast.
 const TELLING: Duration = Duration::from_millis(1);
@@ -57,6 +61,8 @@ pub(crate) struct Fetch {
 #[derive(Debug)]
 pub(crate) struct Fetching {
     when: FetchKernels,
+    /// The driver has refused one.
+    is_refused: Flag,
     state: Mutex<State>,
 }
 
@@ -64,8 +70,9 @@ pub(crate) struct Fetching {
 struct State {
     /// Those of late were not slow.
     is_fast: bool,
-    /// When it was told last that they are slow, and when the next one may be tried.
-    slow_since: Duration,
+    /// One is tried, though they were.
+    is_trial: bool,
+    /// When the next one may be.
     until: Duration,
     rest: Duration,
     /// When the last one was over: the next has begun then.
@@ -83,7 +90,7 @@ impl Fetching {
         let (zero, rest) = (Duration::ZERO, REST.0);
         let state = State {
             is_fast: false,
-            slow_since: zero,
+            is_trial: false,
             until: zero,
             rest,
             over: zero,
@@ -92,7 +99,7 @@ impl Fetching {
             by_copies: zero,
             pace: 1000,
         };
-        Self { when, state: Mutex::new(state) }
+        Self { when, is_refused: Flag::default(), state: Mutex::new(state) }
     }
 
     /// Which page-locked rows of a batch of this pipeline are to be fetched.
@@ -101,6 +108,7 @@ impl Fetching {
             |array: &crate::HostArray| array.page_locked() == Some(device.id) && array.contiguous_bytes().is_none();
         let has_rows = || batch.fields().iter().any(|(_, array)| is_of_rows(array));
         match self.when {
+            _ if self.is_refused.is_up() => Fetches::Nothing,
             FetchKernels::Always => Fetches::AllRows,
             FetchKernels::Auto if has_rows() && pipeline.is_waited_for() && self.may_begin(device.clock.now()) => {
                 Fetches::ShortRows
@@ -125,6 +133,7 @@ impl Fetching {
     fn tried(&self, now: Duration) {
         let mut state = lock(&self.state);
         if !state.is_fast {
+            state.is_trial = true;
             state.until = now + state.rest;
             state.rest = (state.rest * 2).min(REST.1);
         }
@@ -134,20 +143,22 @@ impl Fetching {
     pub(crate) fn over(&self, now: Duration, since: Duration, fetch: Fetch) {
         let Fetch { by_copies, is_beside_copies } = fetch;
         let mut state = lock(&self.state);
+        let late = if since < state.over { Duration::ZERO } else { LATE.0 };
         let took = now.saturating_sub(since.max(state.over));
         state.over = now;
-        if since < state.slow_since {
-            return;
-        }
-        let fair = by_copies + by_copies / 10;
-        state.took += took;
-        state.fair += LATE.0 + if is_beside_copies { fair * 2 } else { fair };
-        state.by_copies += by_copies;
         if by_copies > LATE.1 && !is_beside_copies {
             let pace = took.as_nanos() * 1000 / by_copies.as_nanos();
             // A quarter of what is new.
             state.pace = (3 * state.pace + u32::try_from(pace).unwrap_or(1000).min(2000)) / 4;
         }
+        if !state.is_fast && !state.is_trial {
+            // It was planned before it was known that they are slow.
+            return;
+        }
+        let fair = by_copies + by_copies / 10;
+        state.took += took;
+        state.fair += late + if is_beside_copies { fair * 2 } else { fair };
+        state.by_copies += by_copies;
         if state.took > state.fair + LATE.1 {
             state.judge(now, false);
         } else {
@@ -159,9 +170,12 @@ impl Fetching {
         }
     }
 
-    /// A kernel was refused: others may be too.
-    pub(crate) fn refused(&self, now: Duration) {
-        lock(&self.state).judge(now, false);
+    /// A kernel was refused: it is the last that is asked for.
+    pub(crate) fn refused(&self, device: &str, fault: Fault) {
+        if self.is_refused.raise() {
+            let Fault { code, call } = fault;
+            tracing::warn!(device, code, call, "a kernel that fetches rows was refused: from now on copies are made");
+        }
     }
 
     /// How long a kernel takes, about, where copies would take so long.
@@ -176,13 +190,10 @@ impl State {
         (self.took, self.fair, self.by_copies) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         if is_fast {
             self.rest = REST.0;
-        } else {
-            self.slow_since = now;
-            if self.is_fast {
-                self.until = now + self.rest;
-            }
+        } else if self.is_fast {
+            self.until = now + self.rest;
         }
-        self.is_fast = is_fast;
+        (self.is_fast, self.is_trial) = (is_fast, false);
     }
 }
 
@@ -247,11 +258,23 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_one_is_a_slow_one() {
+    fn what_was_planned_before_a_slow_one_does_not_end_the_rest() {
         let fetching = Fetching::new(FetchKernels::Auto);
+        fetching.tried(ms(0));
         fetching.over(ms(1), ms(0), alone(ms(1)));
-        fetching.refused(ms(2));
-        assert!(!fetching.may_begin(ms(101)) && fetching.may_begin(ms(102)));
+        fetching.over(ms(9), ms(2), alone(ms(1)));
+        fetching.over(ms(11), ms(10), alone(ms(1)));
+        assert!(!fetching.may_begin(ms(108)) && fetching.may_begin(ms(109)));
+    }
+
+    #[test]
+    fn one_behind_another_is_not_learned_later_than_that() {
+        let micros = Duration::from_micros;
+        let (fetching, small) = (Fetching::new(FetchKernels::Auto), alone(micros(5)));
+        fetching.tried(ms(0));
+        // Enqueued together: each takes 45 µs where copies take 5.
+        (1..=9).for_each(|nth| fetching.over(micros(45 * nth), ms(0), small));
+        assert!(!fetching.may_begin(ms(50)));
     }
 
     #[test]
@@ -272,7 +295,8 @@ mod tests {
 
     #[test]
     fn it_is_learned_how_long_kernels_take() {
-        let fetching = Fetching::new(FetchKernels::Auto);
+        // Also where it does not matter whether they are fast.
+        let fetching = Fetching::new(FetchKernels::Always);
         assert_eq!(fetching.expected(ms(10)), ms(10));
         for nth in 1..40 {
             fetching.over(ms(5 * nth), ms(5 * nth - 5), alone(ms(10)));
@@ -284,6 +308,7 @@ mod tests {
     #[test]
     fn what_waits_for_the_one_before_has_not_begun() {
         let fetching = Fetching::new(FetchKernels::Auto);
+        fetching.tried(ms(0));
         fetching.over(ms(1), ms(0), alone(ms(1)));
         for nth in 2..9 {
             fetching.over(ms(nth), ms(0), alone(ms(1)));

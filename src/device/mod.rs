@@ -179,8 +179,7 @@ impl Device {
     ///
     /// It answers for [`transfer`](Self::transfer), now: whether kernels fetch rows of page-locked arrays
     /// ([`Route::Fetched`](crate::Route::Fetched)) or copies and staging threads bring them changes with what is under way.
-    /// [`DeviceBatch::explain`](crate::DeviceBatch::explain) tells which it was planned to be: a launch that the driver
-    /// refuses is made up for by copies if it was all of the array, and fails the batch if it was a part.
+    /// [`DeviceBatch::explain`](crate::DeviceBatch::explain) tells which it was.
     ///
     /// # Errors
     ///

@@ -138,6 +138,8 @@ pub(crate) struct Counters {
     reactor_nanos: AtomicU64,
     /// The link's measured rate in bytes a microsecond; 0 until a large copy was seen.
     rate: AtomicU64,
+    /// The highest that it was.
+    fastest: AtomicU64,
 }
 
 impl Counters {
@@ -188,11 +190,13 @@ impl Counters {
             known => (known.saturating_mul(2 * TELLS_ALL - share) + seen.saturating_mul(share)) / (2 * TELLS_ALL),
         };
         self.rate.store(rate.max(1), Relaxed);
+        self.fastest.fetch_max(rate, Relaxed);
     }
 
-    /// The measured rate in bytes a microsecond; 0 while it is not known.
-    pub(crate) fn rate(&self) -> u64 {
-        self.rate.load(Relaxed)
+    /// The link's rate in bytes a microsecond, 0 while it is not known: the fastest that was measured. Copies of short rows, or
+    /// beside other work of the link, come slower than it.
+    pub(crate) fn link_rate(&self) -> u64 {
+        self.fastest.load(Relaxed)
     }
 
     /// How long a copy of `bytes` takes at the measured rate; nothing while the rate is not known.

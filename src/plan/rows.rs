@@ -19,7 +19,7 @@ const WORTH_A_LAUNCH: usize = 256 << 10;
 /// Rows up to so many bytes, at even distances, are read faster by a kernel: on an H200 crops of 16³ and 32³ of f32 at 26 and
 /// 35 GB/s, of which copies bring 4 and 18; of 64³ at 38 and 39, of 128³ at 44 and 49.
 const LONGEST_FETCHED: usize = 192;
-/// Bytes that a launch fetches at most: what waits behind it waits for a millisecond or two.
+/// Bytes that a launch fetches at most: what waits behind it waits for one to three milliseconds.
 const FETCHED_AT_ONCE: usize = 64 << 20;
 /// A kernel reads so many bytes at once at least, and only where such begin.
 const FETCHED_UNIT: usize = 4;

@@ -113,8 +113,8 @@ impl Lane {
         self.block == BlockState::Nobody && self.waiting.front().is_some_and(small)
     }
 
-    /// The next piece of work, if there is one and the ring has room for it; where it has not, `is_short` says so, and nobody
-    /// takes any until who is short has been served.
+    /// The next piece of work, if there is one and the ring has room for it. Nothing is taken from the ring while another lane
+    /// `is_short` of room; where this one is, it says so.
     ///
     /// `freed` counts the blocks that came free so far. Batches that are through go to `spent`: the caller holds a lock.
     pub(super) fn next(

@@ -8,7 +8,7 @@ use super::gather::{self, Next};
 use super::lane::StagedBatch;
 use super::together::Parcel;
 use crate::HostArray;
-use crate::backend::{Copy, Direction, Event, Fault, Rearrangement, Severity, StreamHandle};
+use crate::backend::{Copy, Direction, Event, Fault, Rearrangement, StreamHandle};
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::device::{Fetch, Shared};
 use crate::error::Result;
@@ -83,14 +83,8 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let stream = piece.stream(device);
     let (enqueued, operations) = enqueue(core, &piece);
     if let Err(fault) = enqueued {
-        if let From::Fetched(array) = piece.from
-            && fault.severity() == Severity::Operation
-        {
-            device.fetching.refused(device.clock.now());
-            // A group is ready by one event: only all of it can go another way.
-            if (piece.start, piece.end) == (part.start, part.end) {
-                return send(core, Piece { from: From::Rows(array), ..piece });
-            }
+        if matches!(piece.from, From::Fetched(_)) {
+            device.fetching.refused(&device.name, fault);
         }
         let error = device.fault(fault);
         if matches!(piece.from, From::Rows(_)) {
@@ -126,7 +120,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
             From::Dense(_) | From::Rows(_) => entry,
             From::Written => entry.behind_a_copy(),
             From::Fetched(array) => entry.by_a_kernel(Fetch {
-                by_copies: Rows::of(array).time_of_copies(bytes, device.counters.rate()),
+                by_copies: Rows::of(array).time_of_copies(bytes, device.counters.link_rate()),
                 is_beside_copies: device.uploads.load(Ordering::Relaxed) > 0,
             }),
         }

@@ -218,3 +218,30 @@ fn invariant_10_a_pipeline_of_large_chunks_gets_its_turn_where_small_ones_fill_t
     assert!(large >= 5, "{large} chunks of the second in 64");
     assert!(done.iter().rev().take(16).any(|bytes| *bytes == 1 << 10), "the first goes on");
 }
+
+#[test]
+fn invariant_10_small_batches_take_no_room_from_a_pipeline_that_waits_for_it() {
+    let sim = Simulator::with(|builder| builder.memory_bytes(4 << 20).staging_bytes(16 << 10)).unwrap();
+    let tiny = || task::spawn(stream::iter([("x", vec![1_u8; 8])]).to_device(sim.device()).buffered(1));
+    let mut first = tiny();
+    assert_pending!(first.poll_next());
+    sim.complete_all();
+    assert!(matches!(assert_ready!(first.poll_next()), Some(Ok(_))), "its block is at hand now");
+    let cast = HostArray::from(vec![1_u16; 64 << 10]).cast::<f32>();
+    let _fills = sim.device().try_transfer(("x", cast)).unwrap();
+    let mut waits = task::spawn(stream::iter([("x", vec![1_u8; 40 << 10])]).to_device(sim.device()).buffered(1));
+    assert_pending!(waits.poll_next());
+    let sizes = || sim.pending().iter().map(|pending| pending.bytes).collect::<Vec<_>>();
+    // The first of them was the first to wait, and takes what comes free first.
+    (0..2).for_each(|_| assert!(sim.complete_next()));
+    let mut small = tiny();
+    assert_pending!(small.poll_next());
+    assert_eq!(sizes(), [1 << 10; 15], "there is room for 8 bytes, and not for 4 KiB");
+    let mut order = Vec::new();
+    while order.last() != Some(&8) {
+        order.extend(sizes().first().copied());
+        assert!(sim.complete_next());
+    }
+    let first_large = order.iter().position(|bytes| *bytes == 4 << 10);
+    assert!(first_large.is_some_and(|place| place < order.len() - 1), "{order:?}");
+}

@@ -9,8 +9,8 @@ use futures::executor::block_on;
 use futures::{StreamExt, stream};
 use half::f16;
 use inflight::{
-    BatchStreamExt, DeviceBatch, DeviceBuilder, Dtype, Element, FetchKernels, HostArray, HostBatch, Relayout, Route,
-    batch,
+    BatchStreamExt, DeviceBatch, DeviceBuilder, Dtype, Element, Error, FetchKernels, HostArray, HostBatch, Relayout,
+    Route, batch,
 };
 use ndarray::{Array, s};
 
@@ -336,17 +336,21 @@ fn invariant_01_dropped_while_a_kernel_fetches_both_ends_are_kept_until_it_is_do
 }
 
 #[test]
-fn a_kernel_that_is_refused_is_made_up_for_by_copies() {
+fn a_kernel_that_is_refused_fails_its_batch_and_is_the_last() {
     let Some(rig) = always() else { return };
     let Some(stand_in) = rig.stand_in else { return };
     let (batch, gone) = watched(&rig);
-    stand_in.log(true);
     stand_in.fail(Some("cuLaunchKernel"), 1, 1);
-    let arrived = sent(&rig, batch.clone());
-    let found = block_on(arrived.field("x").unwrap().read_back::<f32>().unwrap()).unwrap();
-    assert!(found.iter().all(|value| *value == 1.0));
-    assert_eq!((stand_in.faults_left(), stand_in.calls(Some("cuMemcpyBatchAsync_v2"))), (0, 1));
-    drop((arrived, batch));
+    let error = block_on(async { rig.device.transfer(batch).await?.await }).unwrap_err();
+    assert!(matches!(error, Error::Driver { code: 1, call: "cuLaunchKernel", .. }), "{error}");
+    let batch = error.take_batch().unwrap();
+    for _ in 0..3 {
+        let arrived = sent(&rig, batch.clone());
+        assert_eq!(routes(&arrived), [Route::Staged], "no kernel is asked for any more");
+        let found = block_on(arrived.field("x").unwrap().read_back::<f32>().unwrap()).unwrap();
+        assert!(found.iter().all(|value| *value == 1.0));
+    }
+    drop((batch, error));
     eventually("the source is dropped", || gone.load(Ordering::Acquire));
     rig.finish();
 }

@@ -52,8 +52,8 @@ struct State {
     lanes: BTreeMap<u64, Lane>,
     /// The lane that was served last: the next one comes first (invariant 11).
     served: u64,
-    /// A lane in turn waits for room in the ring.
-    is_short: bool,
+    /// The lane that waits for room in the ring: nobody takes any before it.
+    short: Option<u64>,
     jobs: VecDeque<Job>,
     last: Option<LastJob>,
     /// Batches that are through, to be dropped where no lock is held: the user's values are in them.
@@ -79,7 +79,7 @@ impl Engine {
             ring: Ring::new(base.bytes),
             lanes: BTreeMap::new(),
             served: 0,
-            is_short: false,
+            short: None,
             jobs: VecDeque::new(),
             last: None,
             spent: Vec::new(),
@@ -125,7 +125,7 @@ impl Engine {
             let bytes = send::segment_bytes(&plan);
             let segment = {
                 let mut state = lock(&self.state);
-                if state.held || state.is_short || state.lanes.contains_key(&core.pipeline.id()) {
+                if state.held || state.short.is_some() || state.lanes.contains_key(&core.pipeline.id()) {
                     return Some((batch, plan));
                 }
                 if bytes == 0 { None } else { state.ring.take(bytes) }
@@ -173,8 +173,8 @@ impl Engine {
             let mut spent = Vec::new();
             let work = {
                 let mut state = lock(&self.state);
-                let State { ring, lanes, held, is_short, .. } = &mut *state;
-                let mut is_short = *is_short;
+                let State { ring, lanes, held, short, .. } = &mut *state;
+                let mut is_short = short.is_some();
                 let freed = self.freed.load(Ordering::Acquire);
                 let lane = lanes.get_mut(&pipeline).filter(|lane| !*held && lane.is_next_small());
                 lane.and_then(|lane| lane.next(ring, &mut is_short, freed, &mut spent))

@@ -42,14 +42,17 @@ impl Engine {
     }
 
     fn next_of_lanes(&self, state: &mut State) -> Option<Task> {
-        let State { ring, lanes, served, spent, is_short, .. } = state;
-        *is_short = false;
+        let State { ring, lanes, served, spent, short, .. } = state;
         if lanes.is_empty() {
+            *short = None;
             return None;
         }
+        // Who waits for room first: chunks of others may be smaller, and would fill the ring again and again.
+        let in_turn = lanes.range(*served + 1..).chain(lanes.range(..=*served)).map(|(id, _)| *id);
+        let was_short = short.filter(|id| lanes.contains_key(id));
         let order: smallvec::SmallVec<[u64; 8]> =
-            lanes.range(*served + 1..).chain(lanes.range(..=*served)).map(|(id, _)| *id).collect();
-        // The first in turn that needs room gets it before others take any: their chunks may be smaller, and fill it again.
+            was_short.into_iter().chain(in_turn.filter(|id| Some(*id) != was_short)).collect();
+        let mut is_short = false;
         for id in order {
             let Some(lane) = lanes.get_mut(&id) else { continue };
             if lane.is_lost() {
@@ -58,7 +61,13 @@ impl Engine {
             if lane.begin_to_send() {
                 return Some(Task::Send(id));
             }
-            if let Some(work) = lane.next(ring, is_short, self.freed.load(Ordering::Acquire), spent) {
+            let before = is_short;
+            let work = lane.next(ring, &mut is_short, self.freed.load(Ordering::Acquire), spent);
+            if !before {
+                // All before it need no room.
+                *short = is_short.then_some(id);
+            }
+            if let Some(work) = work {
                 *served = id;
                 return Some(Task::Work(id, work));
             }

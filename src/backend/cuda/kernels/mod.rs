@@ -49,7 +49,7 @@ const MOST_BLOCKS: u64 = 1024;
 const FETCHERS: c_uint = 1024;
 /// Blocks that fetch, at most, and for so many multiprocessors one. On an H200 16 are as fast as more for rows of 128 bytes.
 const MOST_FETCHING: u32 = 16;
-const MULTIPROCESSORS: u32 = 8;
+const MULTIPROCESSORS_A_BLOCK: u32 = 8;
 
 const fn text(with_end: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(with_end.as_bytes()) {
@@ -74,7 +74,7 @@ impl Kernels {
         let Some(mut kernels) = without(Self::loaded(context, stream), "arrays are rearranged on the host")? else {
             return Ok(None);
         };
-        let blocks = MOST_FETCHING.min(hardware.multiprocessors / MULTIPROCESSORS);
+        let blocks = MOST_FETCHING.min(hardware.multiprocessors / MULTIPROCESSORS_A_BLOCK);
         if blocks > 0 && hardware.reads_registered && hardware.unified_memory == UnifiedMemory::None {
             kernels.fetching = without(Self::loaded_fetching(context, stream, blocks), "copies bring all rows")?;
         }
