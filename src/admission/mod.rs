@@ -7,6 +7,7 @@ mod pipeline;
 mod waiting;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::backend::Memory;
 use crate::batch::Name;
 use crate::device::PipelineStats;
 use crate::error::{Error, Returned};
+use crate::memory::arena::Arena;
 use crate::memory::blocks::Idle;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{IS_MODEL, Mutex, lock};
@@ -65,6 +67,8 @@ pub(crate) struct Admission {
     timeout: Option<Duration>,
     /// Somebody may be waiting in a line; changed under the lock. Asked often by the reactor, which then need not take it.
     waited_for: AtomicBool,
+    /// Where the blocks lie that lie side by side.
+    arena: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -118,7 +122,14 @@ impl Admission {
             next: 0,
             spent: Wakers::new(),
         };
-        Self { state: Mutex::new(state), timeout, waited_for: AtomicBool::new(false) }
+        Self { state: Mutex::new(state), timeout, waited_for: AtomicBool::new(false), arena: 0..0 }
+    }
+
+    /// The same with an arena, beside the limit, that small blocks come from.
+    pub(crate) fn with_arena(mut self, arena: Arena) -> Self {
+        self.arena = arena.addresses();
+        lock(&self.state).idle.arena = Some(arena);
+        self
     }
 
     /// A new live pipeline, whose floor is kept from now on.
@@ -278,6 +289,20 @@ impl Admission {
     /// All idle blocks.
     pub(crate) fn trim(&self) -> Vec<Memory> {
         lock(&self.state).idle.shrink_to(0)
+    }
+
+    /// All of a device that is dropped.
+    pub(crate) fn take_all(&self) -> Vec<Memory> {
+        let mut state = lock(&self.state);
+        let mut all = state.idle.shrink_to(0);
+        all.extend(state.idle.take_arena());
+        all.append(&mut state.condemned);
+        all
+    }
+
+    /// Whether a block lies in the arena, beside others.
+    pub(crate) fn is_in_arena(&self, block: *const u8) -> bool {
+        self.arena.contains(&block.addr())
     }
 
     /// Wakes everybody, so that they see that the device is lost.

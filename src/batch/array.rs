@@ -31,7 +31,12 @@ pub(crate) enum Step {
 /// Cheap to clone, and views ([`select_rows`](Self::select_rows), [`slice`](Self::slice),
 /// [`crops`](Self::crops), [`permuted_axes`](Self::permuted_axes), [`cast`](Self::cast)) cost nothing until the array is staged. On the device it
 /// becomes C-contiguous in logical order, unless [`Relayout::Preserve`](crate::Relayout::Preserve) keeps it as it lies.
-pub struct HostArray {
+#[derive(Clone)]
+pub struct HostArray(Arc<View>);
+
+/// Which elements of some memory, in which order, as which type.
+#[derive(Clone)]
+pub(super) struct View {
     pub(super) bytes: HostBytes,
     /// The type of the elements in memory.
     pub(super) stored: Dtype,
@@ -41,11 +46,23 @@ pub struct HostArray {
     pub(super) changes: Vec<Change>,
 }
 
+impl View {
+    pub(super) fn dtype(&self) -> Dtype {
+        self.changes.last().map_or(self.stored, Change::dtype)
+    }
+}
+
+impl From<View> for HostArray {
+    fn from(view: View) -> Self {
+        Self(Arc::new(view))
+    }
+}
+
 impl HostArray {
     /// An array over `bytes`, which begin at its first element.
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
-        Self { bytes, stored, shape: SmallVec::from_slice(shape), steps, changes: Vec::new() }
+        View { bytes, stored, shape: SmallVec::from_slice(shape), steps, changes: Vec::new() }.into()
     }
 
     /// A C-contiguous array over `bytes`. The shape's bytes fit an address space.
@@ -53,39 +70,57 @@ impl HostArray {
         Self::over(bytes, stored, shape, &standard_strides(shape))
     }
 
+    /// What it is a view of, to make another one.
+    pub(super) fn to_view(&self) -> View {
+        View::clone(&self.0)
+    }
+
+    fn into_view(self) -> View {
+        Arc::unwrap_or_clone(self.0)
+    }
+
+    /// The same, changed in place where nobody shares it.
+    pub(super) fn view_mut(&mut self) -> &mut View {
+        Arc::make_mut(&mut self.0)
+    }
+
+    pub(super) fn view(&self) -> &View {
+        &self.0
+    }
+
     /// What keeps its memory.
-    pub(crate) const fn owner(&self) -> &Owner {
-        self.bytes.owner()
+    pub(crate) fn owner(&self) -> &Owner {
+        self.0.bytes.owner()
     }
 
     /// The type that its elements have on the device.
     pub fn dtype(&self) -> Dtype {
-        self.changes.last().map_or(self.stored, Change::dtype)
+        self.0.dtype()
     }
 
     /// Its shape in elements.
     pub fn shape(&self) -> &[usize] {
-        &self.shape
+        &self.0.shape
     }
 
     /// Its number of axes.
     pub fn ndim(&self) -> usize {
-        self.shape.len()
+        self.0.shape.len()
     }
 
     /// Its number of elements.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        self.0.shape.iter().product()
     }
 
     /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
-        self.shape.contains(&0)
+        self.0.shape.contains(&0)
     }
 
     /// Its length on the device in bytes; `usize::MAX` if an address space does not hold it.
     pub fn bytes(&self) -> usize {
-        byte_len(&self.shape, self.dtype()).unwrap_or(usize::MAX)
+        byte_len(&self.0.shape, self.dtype()).unwrap_or(usize::MAX)
     }
 
     /// Whether its bytes lie in memory as they will on the device, so that nothing must be gathered.
@@ -95,7 +130,7 @@ impl HostArray {
 
     /// The address of its first element. Comparing it shows whether an array was copied.
     pub fn as_ptr(&self) -> *const u8 {
-        self.bytes.ptr()
+        self.0.bytes.ptr()
     }
 
     /// Copies it into an array of its own, in logical order.
@@ -108,9 +143,9 @@ impl HostArray {
         if self.dtype() != T::DTYPE {
             return Err(Error::DtypeMismatch { field: None, asked: T::DTYPE, found: self.dtype() });
         }
-        let bytes = byte_len(&self.shape, T::DTYPE)?;
+        let bytes = byte_len(&self.0.shape, T::DTYPE)?;
         let elements = gather::to_vec(self).map_err(|_| Error::out_of_host_memory(bytes))?;
-        ArrayD::from_shape_vec(self.shape.to_vec(), elements).map_err(|_| Error::shape_overflow(&self.shape, T::DTYPE))
+        ArrayD::from_shape_vec(self.0.shape.to_vec(), elements).map_err(|_| Error::shape_overflow(&self.0.shape, T::DTYPE))
     }
 
     /// An array of zeros. It takes no memory on the host, whatever its shape.
@@ -165,28 +200,29 @@ impl HostArray {
     }
 
     /// The device whose copies need no staging of this memory.
-    pub(crate) const fn page_locked(&self) -> Option<u64> {
-        self.bytes.page_locked()
+    pub(crate) fn page_locked(&self) -> Option<u64> {
+        self.0.bytes.page_locked()
     }
 
     /// Whether its memory is a file's, mapped shared and read-only.
-    pub(crate) const fn is_of_file(&self) -> bool {
-        self.bytes.is_of_file()
+    pub(crate) fn is_of_file(&self) -> bool {
+        self.0.bytes.is_of_file()
     }
 
     /// The same array in memory that a device knows, kept by `guard` as well.
-    pub(crate) fn locked_for(mut self, device: u64, guard: Arc<dyn Any + Send + Sync>) -> Self {
-        self.bytes = self.bytes.locked_for(device, guard);
-        self
+    pub(crate) fn locked_for(self, device: u64, guard: Arc<dyn Any + Send + Sync>) -> Self {
+        let mut view = self.into_view();
+        view.bytes = view.bytes.locked_for(device, guard);
+        view.into()
     }
 
     /// Where the memory of its elements begins and how long it is, whatever its strides.
     pub(crate) fn span(&self) -> (*const u8, usize) {
         if self.is_empty() {
-            return (self.bytes.ptr(), 0);
+            return (self.0.bytes.ptr(), 0);
         }
         let (mut first, mut last) = (0, 0);
-        for (len, step) in self.shape.iter().zip(&self.steps) {
+        for (len, step) in self.0.shape.iter().zip(&self.0.steps) {
             let (low, high) = match step {
                 Step::Strided(stride) => {
                     let end = stride * (len - 1).cast_signed();
@@ -197,18 +233,18 @@ impl HostArray {
             first += low;
             last += high;
         }
-        let size = self.stored.size();
-        let begin = self.bytes.ptr().wrapping_offset(first * size.cast_signed());
+        let size = self.0.stored.size();
+        let begin = self.0.bytes.ptr().wrapping_offset(first * size.cast_signed());
         (begin, (last - first).unsigned_abs() * size + size)
     }
 
     /// The address of its bytes, if they lie in memory one behind the other in logical order.
     pub(crate) fn contiguous_bytes(&self) -> Option<*const u8> {
-        if !self.changes.is_empty() {
+        if !self.0.changes.is_empty() {
             return None;
         }
         let mut expected = 1;
-        for (len, step) in self.shape.iter().zip(&self.steps).rev() {
+        for (len, step) in self.0.shape.iter().zip(&self.0.steps).rev() {
             match step {
                 // The one index of an axis of length 1 is where the array begins, whatever its stride.
                 _ if *len == 1 => {}
@@ -217,30 +253,31 @@ impl HostArray {
             }
             expected *= isize::try_from(*len).ok()?;
         }
-        Some(self.bytes.ptr())
+        Some(self.0.bytes.ptr())
     }
 
     /// The same elements as they are stored.
     pub(crate) fn unchanged(&self) -> Self {
-        Self { changes: Vec::new(), ..self.clone() }
+        View { changes: Vec::new(), ..self.to_view() }.into()
     }
 
     /// The same with one more conversion on the way.
-    pub(crate) fn changed(mut self, change: Option<Change>) -> Self {
-        self.changes.extend(change);
-        self
+    pub(crate) fn changed(self, change: Option<Change>) -> Self {
+        let mut view = self.into_view();
+        view.changes.extend(change);
+        view.into()
     }
 
-    pub(crate) const fn stored(&self) -> Dtype {
-        self.stored
+    pub(crate) fn stored(&self) -> Dtype {
+        self.0.stored
     }
 
     pub(crate) fn steps(&self) -> &[Step] {
-        &self.steps
+        &self.0.steps
     }
 
     pub(crate) fn changes(&self) -> &[Change] {
-        &self.changes
+        &self.0.changes
     }
 }
 
@@ -261,23 +298,10 @@ fn standard_strides(shape: &[usize]) -> SmallVec<[isize; 4]> {
     strides
 }
 
-impl Clone for HostArray {
-    /// As derived, but for the shape: bytes are copied faster than numbers one by one.
-    fn clone(&self) -> Self {
-        Self {
-            bytes: self.bytes.clone(),
-            stored: self.stored,
-            shape: SmallVec::from_slice(&self.shape),
-            steps: self.steps.clone(),
-            changes: self.changes.clone(),
-        }
-    }
-}
-
 impl std::fmt::Debug for HostArray {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("HostArray");
-        debug.field("dtype", &self.dtype()).field("shape", &self.shape);
+        debug.field("dtype", &self.dtype()).field("shape", &self.0.shape);
         debug.field("contiguous", &self.is_contiguous()).finish_non_exhaustive()
     }
 }

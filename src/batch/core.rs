@@ -12,6 +12,7 @@ use crate::backend::{Event, StreamHandle};
 use crate::device::{Flag, Shared};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::memory::blocks::class_of;
 use crate::plan::{Plan, Terms, Told};
 use crate::reactor::Waiters;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
@@ -175,6 +176,11 @@ impl BatchCore {
 
     pub(crate) fn has_block(&self) -> bool {
         !self.base.load(Ordering::Acquire).is_null()
+    }
+
+    /// The length of its block.
+    pub(crate) fn class(&self) -> Option<usize> {
+        class_of(self.bytes)
     }
 
     /// The address of a byte of the image. Null where the batch has no bytes.

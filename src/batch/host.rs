@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::{HostArray, Name};
 use crate::error::{Error, Result};
 
@@ -28,7 +30,7 @@ pub struct Cursor {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct HostBatch {
-    fields: Vec<(Name, HostArray)>,
+    fields: SmallVec<[(Name, HostArray); 4]>,
     meta: Option<Arc<dyn Any + Send + Sync>>,
     cursor: Option<Cursor>,
 }

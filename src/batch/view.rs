@@ -3,7 +3,7 @@
 use ndarray::SliceInfoElem;
 use smallvec::SmallVec;
 
-use super::array::{HostArray, Step};
+use super::array::{HostArray, Step, View};
 use super::change::{Change, Normalization};
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
@@ -17,18 +17,18 @@ impl HostArray {
     /// [`Error::IndexOutOfRange`], [`Error::InvalidView`] for an array without axes, [`Error::ShapeOverflow`].
     pub fn select_rows(&self, indices: impl AsRef<[usize]>) -> Result<Self> {
         let indices = indices.as_ref();
-        let Some(len) = self.shape.first().copied() else {
+        let Some(len) = self.view().shape.first().copied() else {
             return Err(Error::InvalidView { reason: "an array without axes has no rows".to_owned() });
         };
         if let Some(index) = indices.iter().find(|index| **index >= len) {
             return Err(Error::IndexOutOfRange { axis: 0, index: *index as i128, len });
         }
-        let mut view = self.clone();
+        let mut view = self.to_view();
         view.shape[0] = indices.len();
         byte_len(&view.shape, view.dtype())?;
-        let (moved, step) = Step::through(indices.len(), |nth| self.steps[0].at(indices[nth]));
+        let (moved, step) = Step::through(indices.len(), |nth| self.view().steps[0].at(indices[nth]));
         view.steps[0] = step;
-        view.changes = self.changes.iter().map(|change| change.picked(0, indices.len(), |nth| indices[nth])).collect();
+        view.changes = self.view().changes.iter().map(|change| change.picked(0, indices.len(), |nth| indices[nth])).collect();
         Ok(view.moved(moved))
     }
 
@@ -47,7 +47,7 @@ impl HostArray {
             let reason = format!("a slice of {wanted} axes does not fit an array of {}", self.ndim());
             return Err(Error::InvalidView { reason });
         }
-        let mut view = Self { shape: SmallVec::new(), steps: SmallVec::new(), ..self.clone() };
+        let mut view = View { shape: SmallVec::new(), steps: SmallVec::new(), ..self.to_view() };
         let mut offset = 0;
         let mut axis = 0;
         for elem in info {
@@ -60,23 +60,23 @@ impl HostArray {
                     continue;
                 }
                 SliceInfoElem::Index(index) => {
-                    let place = from_end(index, self.shape[axis]).filter(|place| *place < self.shape[axis]);
+                    let place = from_end(index, self.view().shape[axis]).filter(|place| *place < self.view().shape[axis]);
                     let place =
-                        place.ok_or(Error::IndexOutOfRange { axis, index: index as i128, len: self.shape[axis] })?;
-                    offset += self.steps[axis].at(place);
+                        place.ok_or(Error::IndexOutOfRange { axis, index: index as i128, len: self.view().shape[axis] })?;
+                    offset += self.view().steps[axis].at(place);
                     let gone = view.shape.len();
                     view.rechange(|change| {
                         change.fixed(gone, place).renumbered(|axis| axis - usize::from(axis > gone))
                     });
                 }
                 SliceInfoElem::Slice { start, end, step } => {
-                    let (len, first) = range(axis, self.shape[axis], start, end, step)?;
+                    let (len, first) = range(axis, self.view().shape[axis], start, end, step)?;
                     let kept = view.shape.len();
                     view.rechange(|change| {
                         change.picked(kept, len, |nth| first.wrapping_add_signed(signed(nth) * step))
                     });
                     view.shape.push(len);
-                    let (moved, picked) = self.steps[axis].picked(first, step, len);
+                    let (moved, picked) = self.view().steps[axis].picked(first, step, len);
                     offset += moved;
                     view.steps.push(picked);
                 }
@@ -117,20 +117,20 @@ impl HostArray {
             let reason = format!("boxes of {N} axes do not fit an array of {}", self.ndim());
             return Err(Error::InvalidView { reason });
         }
-        if self.steps.iter().any(|step| matches!(step, Step::Indexed(_))) {
+        if self.view().steps.iter().any(|step| matches!(step, Step::Indexed(_))) {
             let reason = "an array whose rows were picked has no crops: pick rows of the crops".to_owned();
             return Err(Error::InvalidView { reason });
         }
-        if self.changes.iter().filter_map(Change::channels).any(|axis| size[axis] != self.shape[axis]) {
+        if self.view().changes.iter().filter_map(Change::channels).any(|axis| size[axis] != self.view().shape[axis]) {
             let reason = "boxes of some channels can't be cut out of normalized images: normalize the boxes".to_owned();
             return Err(Error::InvalidView { reason });
         }
         corners.iter().try_for_each(|corner| self.check_box(corner, &size))?;
-        let mut view = self.clone();
+        let mut view = self.to_view();
         view.rechange(|change| change.renumbered(|axis| axis + 1));
         view.shape = std::iter::once(corners.len()).chain(size).collect();
         byte_len(&view.shape, view.dtype())?;
-        let offset = |corner: &[usize; N]| self.steps.iter().zip(corner).map(|(step, index)| step.at(*index)).sum();
+        let offset = |corner: &[usize; N]| self.view().steps.iter().zip(corner).map(|(step, index)| step.at(*index)).sum();
         // The corners of boxes without elements may lie behind the last element.
         let offsets: Vec<isize> = if view.is_empty() { Vec::new() } else { corners.iter().map(offset).collect() };
         let (moved, step) = Step::through(offsets.len(), |nth| offsets[nth]);
@@ -140,21 +140,13 @@ impl HostArray {
 
     /// Refuses a box that does not lie inside.
     fn check_box(&self, corner: &[usize], size: &[usize]) -> Result<()> {
-        for (axis, ((from, size), len)) in corner.iter().zip(size).zip(&self.shape).enumerate() {
+        for (axis, ((from, size), len)) in corner.iter().zip(size).zip(&self.view().shape).enumerate() {
             if from.checked_add(*size).is_none_or(|end| end > *len) {
                 let index = *from as i128 + (*size as i128 - 1).max(0);
                 return Err(Error::IndexOutOfRange { axis, index, len: *len });
             }
         }
         Ok(())
-    }
-
-    /// Begins so many elements further on, or back. Without elements it stays: its memory may hold none.
-    fn moved(mut self, elements: isize) -> Self {
-        if elements != 0 && !self.is_empty() {
-            self.bytes = self.bytes.moved(elements * signed(self.stored.size()));
-        }
-        self
     }
 
     /// The axes in another order: axis `i` of the view is axis `axes[i]` of the array.
@@ -174,26 +166,28 @@ impl HostArray {
 
     /// The same; `axes` names each axis once.
     pub(crate) fn reordered(&self, axes: &[usize]) -> Self {
-        let mut view = self.clone();
-        view.shape = axes.iter().map(|axis| self.shape[*axis]).collect();
-        view.steps = axes.iter().map(|axis| self.steps[*axis].clone()).collect();
+        let mut view = self.to_view();
+        view.shape = axes.iter().map(|axis| self.view().shape[*axis]).collect();
+        view.steps = axes.iter().map(|axis| self.view().steps[*axis].clone()).collect();
         view.rechange(|change| change.renumbered(|of| axes.iter().position(|axis| *axis == of).unwrap_or(of)));
-        view
+        view.into()
     }
 
     /// Walks an axis with indices backwards.
     pub(crate) fn flip(&mut self, axis: usize) {
-        let len = self.shape[axis];
-        let (moved, step) = self.steps[axis].picked(len - 1, -1, len);
-        self.steps[axis] = step;
-        self.rechange(|change| change.picked(axis, len, |nth| len - 1 - nth));
-        self.bytes = self.bytes.clone().moved(moved * signed(self.stored.size()));
+        let view = self.view_mut();
+        let len = view.shape[axis];
+        let (moved, step) = view.steps[axis].picked(len - 1, -1, len);
+        view.steps[axis] = step;
+        view.rechange(|change| change.picked(axis, len, |nth| len - 1 - nth));
+        view.bytes = view.bytes.clone().moved(moved * signed(view.stored.size()));
     }
 
     /// Keeps the first index of an axis alone.
     pub(crate) fn keep_first(&mut self, axis: usize) {
-        self.shape[axis] = 1;
-        self.rechange(|change| change.picked(axis, 1, |nth| nth));
+        let view = self.view_mut();
+        view.shape[axis] = 1;
+        view.rechange(|change| change.picked(axis, 1, |nth| nth));
     }
 
     /// The elements as another type, converted when the array is staged.
@@ -210,17 +204,8 @@ impl HostArray {
     }
 
     fn cast_to(&self, dtype: Dtype) -> Self {
-        let mut view = self.clone();
-        if view.dtype() != dtype {
-            view.changes.push(Change::Cast(dtype));
-        }
-        view
-    }
-
-    fn rechange(&mut self, change: impl Fn(&Change) -> Change) {
-        for each in &mut self.changes {
-            *each = change(each);
-        }
+        let is_other = self.dtype() != dtype;
+        self.clone().changed(is_other.then_some(Change::Cast(dtype)))
     }
 
     /// Images as numbers about 0: `(x * scale - mean) / std`, with a mean and a deviation for each channel.
@@ -255,17 +240,17 @@ impl HostArray {
         }
         let count = self.ndim();
         let candidates = [count.checked_sub(1), count.checked_sub(3)].into_iter().flatten();
-        let fitting: SmallVec<[usize; 2]> = candidates.filter(|axis| self.shape[*axis] == mean.len()).collect();
+        let fitting: SmallVec<[usize; 2]> = candidates.filter(|axis| self.view().shape[*axis] == mean.len()).collect();
         match fitting.as_slice() {
             [axis] => self.with_normalization::<T>(Some(*axis), scale, mean, std),
             [] => {
-                let (shape, means) = (&self.shape, mean.len());
+                let (shape, means) = (&self.view().shape, mean.len());
                 let reason =
                     format!("neither the last axis nor the third from the end of {shape:?} has {means} channels");
                 Err(Error::InvalidView { reason })
             }
             _ => {
-                let reason = format!("two axes of {:?} may be the channels: use normalized_along", self.shape);
+                let reason = format!("two axes of {:?} may be the channels: use normalized_along", self.view().shape);
                 Err(Error::InvalidView { reason })
             }
         }
@@ -285,8 +270,8 @@ impl HostArray {
         std: impl AsRef<[f32]>,
     ) -> Result<Self> {
         let (mean, std) = (mean.as_ref(), std.as_ref());
-        if self.shape.get(axis).is_none_or(|len| *len != mean.len()) {
-            let reason = format!("axis {axis} of {:?} does not have {} channels", self.shape, mean.len());
+        if self.view().shape.get(axis).is_none_or(|len| *len != mean.len()) {
+            let reason = format!("axis {axis} of {:?} does not have {} channels", self.view().shape, mean.len());
             return Err(Error::InvalidView { reason });
         }
         self.with_normalization::<T>(Some(axis), scale, mean, std)
@@ -314,11 +299,31 @@ impl HostArray {
             let reason = "scale, means and deviations must be finite, and deviations not 0".to_owned();
             return Err(Error::InvalidView { reason });
         }
-        let mut view = self.clone();
+        let mut view = self.to_view();
         let (mean, std, dtype) = (mean.into(), std.into(), T::DTYPE);
         view.changes.push(Change::Normalize(Normalization { scale, mean, std, axis, dtype }));
         byte_len(&view.shape, dtype)?;
-        Ok(view)
+        Ok(view.into())
+    }
+}
+
+impl View {
+    fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+
+    /// Begins so many elements further on, or back. Without elements it stays: its memory may hold none.
+    fn moved(mut self, elements: isize) -> HostArray {
+        if elements != 0 && !self.is_empty() {
+            self.bytes = self.bytes.moved(elements * signed(self.stored.size()));
+        }
+        self.into()
+    }
+
+    fn rechange(&mut self, change: impl Fn(&Change) -> Change) {
+        for each in &mut self.changes {
+            *each = change(each);
+        }
     }
 }
 

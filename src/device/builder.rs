@@ -14,6 +14,7 @@ use crate::backend::host::{HostBackend, LinkModel};
 use crate::backend::{Backend, Space};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
+use crate::memory::arena::{self, Arena};
 use crate::plan::Relayout;
 use crate::readback::on_stream;
 use crate::staging::{Engine, PinnedPool, Purpose, Taken, Together};
@@ -35,6 +36,8 @@ const PINNED_BYTES: usize = 1 << 30;
 const THREADS: (usize, usize) = (8, 12);
 /// Threads at most, whatever is asked for: no machine gathers faster with more.
 const MOST_THREADS: usize = 1024;
+/// An arena, which lies beside the limit, is no more than this part of it.
+const ARENAS: usize = 32;
 /// Small batches in one call at most: a driver blocks who has about a thousand copies pending.
 const MOST_TOGETHER: usize = 256;
 /// Slots for small read-backs that are made when the device is.
@@ -315,9 +318,15 @@ impl<'a> DeviceBuilder<'a> {
         })?;
         let chunk = (staging / 4 / 256 * 256).min(CHUNK_BYTES);
         let can_fetch = single.is_none() && backend.fetches();
+        let admission = Admission::new(memory, self.admission_timeout);
+        // Without it small batches have blocks of their own.
+        let arena = if together > 1 && memory >= ARENAS * arena::BYTES { arena_of(backend.as_ref()) } else { None };
         let parts = Parts {
             fetching: Fetching::new(if can_fetch { self.fetch_kernels } else { FetchKernels::Never }),
-            admission: Admission::new(memory, self.admission_timeout),
+            admission: match arena {
+                Some(arena) => admission.with_arena(arena),
+                None => admission,
+            },
             engine: Arc::new(Engine::new(
                 ring,
                 chunk,
@@ -347,6 +356,11 @@ fn checked_together(batches: usize) -> Result<usize> {
         0 => Err(invalid("batches_per_call", batches.to_string(), "it must be at least 1")),
         _ => Err(invalid("batches_per_call", batches.to_string(), "it must be at most 256")),
     }
+}
+
+/// Memory for small batches, side by side.
+fn arena_of(backend: &dyn Backend) -> Option<Arena> {
+    backend.alloc(Space::Device, arena::BYTES).map(Arena::new).ok()
 }
 
 /// A GPU's driver takes longer for a call than the link for a small batch.

@@ -418,8 +418,7 @@ pub(crate) fn free_all(backend: &dyn Backend, space: Space, memory: Vec<Memory>)
 impl Drop for Shared {
     fn drop(&mut self) {
         let lost = self.is_lost();
-        let (mut device, pinned, events) = (self.admission.trim(), self.pinned.take_idle(), self.events.take_all());
-        device.append(&mut self.admission.take_condemned());
+        let (device, pinned, events) = (self.admission.take_all(), self.pinned.take_idle(), self.events.take_all());
         // SAFETY: taken once, here; nobody looks at the field again.
         let backend = unsafe { ManuallyDrop::take(&mut self.backend) };
         // SAFETY: as above.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::arena::Arena;
 use crate::backend::Memory;
 
 /// The smallest block.
@@ -23,22 +24,38 @@ pub(crate) fn class_of(bytes: usize) -> Option<usize> {
 pub(crate) struct Idle {
     classes: BTreeMap<usize, Vec<Memory>>,
     bytes: usize,
+    /// Where small blocks come from as long as it has room.
+    pub(crate) arena: Option<Arena>,
 }
 
 impl Idle {
+    /// Bytes of the blocks, but for those of the arena: it is there whether they are used or not.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
     pub(crate) fn put(&mut self, memory: Memory) {
+        let memory = match &mut self.arena {
+            Some(arena) => arena.put(memory),
+            None => Some(memory),
+        };
+        let Some(memory) = memory else { return };
         self.bytes += memory.bytes;
         self.classes.entry(memory.bytes).or_default().push(memory);
     }
 
     pub(crate) fn take(&mut self, class: usize) -> Option<Memory> {
+        if let Some(memory) = self.arena.as_mut().and_then(|arena| arena.take(class)) {
+            return Some(memory);
+        }
         let memory = self.classes.get_mut(&class)?.pop()?;
         self.bytes -= memory.bytes;
         Some(memory)
+    }
+
+    /// Takes the arena's memory out, to be freed; not where a block of it never came back.
+    pub(crate) fn take_arena(&mut self) -> Option<Memory> {
+        self.arena.take()?.into_memory()
     }
 
     /// Takes blocks out, the largest first, until at most `keep` bytes are left.

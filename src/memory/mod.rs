@@ -1,6 +1,7 @@
-//! Device memory: blocks by size class; and host memory: what keeps it, mapped files, what was registered for direct copies.
+//! Device memory: blocks by size class, and small ones side by side; and host memory: what keeps it, mapped files, what was registered for direct copies.
 
 pub(crate) mod allocate;
+pub(crate) mod arena;
 pub(crate) mod blocks;
 mod bytes;
 mod mapped;

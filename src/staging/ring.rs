@@ -22,24 +22,48 @@ pub(crate) struct Ring {
     bytes: usize,
     /// Room, lowest first; between any two of them something is taken.
     free: Vec<Range<usize>>,
+    /// Where the segment ends that was taken last to lie beside others.
+    last: usize,
 }
 
 impl Ring {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { bytes, free: std::iter::once(0..bytes).collect() }
+        Self { bytes, free: std::iter::once(0..bytes).collect(), last: 0 }
     }
 
     /// The lowest `bytes`, contiguous, or `None` until others are given back.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<Segment> {
         let length = bytes.next_multiple_of(ALIGN);
         let place = self.free.iter().position(|free| free.len() >= length)?;
+        let offset = self.free[place].start;
+        Some(self.cut(place, Segment { offset, bytes }))
+    }
+
+    /// `bytes` behind those that were taken so before, if there is room up to `end`; else the lowest.
+    pub(crate) fn take_beside(&mut self, bytes: usize, end: usize) -> Option<Segment> {
+        let length = bytes.next_multiple_of(ALIGN);
+        let place = self.free.partition_point(|free| free.end <= self.last);
+        let has_room = |free: &Range<usize>| free.start <= self.last && self.last + length <= free.end.min(end);
+        let segment = match self.free.get(place) {
+            Some(free) if has_room(free) => self.cut(place, Segment { offset: self.last, bytes }),
+            _ => self.take(bytes)?,
+        };
+        self.last = segment.offset + length;
+        Some(segment)
+    }
+
+    /// Takes a segment out of the room that it lies in.
+    fn cut(&mut self, place: usize, segment: Segment) -> Segment {
         let free = &mut self.free[place];
-        let offset = free.start;
-        free.start += length;
-        if free.start == free.end {
-            self.free.remove(place);
+        let rest = segment.offset + segment.bytes.next_multiple_of(ALIGN)..free.end;
+        free.end = segment.offset;
+        match (free.start == free.end, rest.start == rest.end) {
+            (true, true) => drop(self.free.remove(place)),
+            (true, false) => *free = rest,
+            (false, true) => {}
+            (false, false) => self.free.insert(place + 1, rest),
         }
-        Some(Segment { offset, bytes })
+        segment
     }
 
     /// Gives a segment back.

@@ -290,6 +290,12 @@ pub(super) fn parcel(core: &BatchOwner, batch: HostBatch, plan: &Plan, segment: 
     Parcel { core: core.clone(), batch, group, fields: fields.clone(), start, end, segment }
 }
 
+/// Bytes of a parcel's segment: as many as of its block, where that lies beside others.
+pub(super) fn parcel_bytes(core: &BatchOwner, plan: &Plan) -> usize {
+    let is_beside_others = core.device.admission.is_in_arena(core.address(0));
+    core.class().filter(|_| is_beside_others).unwrap_or_else(|| segment_bytes(plan))
+}
+
 /// Bytes of a segment that holds all staged parts of a plan.
 pub(super) fn segment_bytes(plan: &Plan) -> usize {
     let staged = plan.parts.iter().filter(|part| part.way == Way::Staged);

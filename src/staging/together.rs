@@ -266,9 +266,28 @@ impl Enqueued {
     }
 }
 
+/// The copies of the parcels: one for those that lie side by side here and there.
+fn merged(device: &Shared, parcels: &[Parcel]) -> SmallVec<[Pitched; 8]> {
+    let mut copies = SmallVec::<[Pitched; 8]>::new();
+    let mut before: Option<&Parcel> = None;
+    for parcel in parcels {
+        let copy = parcel.copy(device);
+        match copies.last_mut() {
+            Some(last) if before.is_some_and(|before| before.is_beside(parcel, device)) => {
+                // What lies between the two is the end of the first one's block, and of its segment.
+                last.width = copy.src.addr() - last.src.addr() + copy.width;
+                last.pitch = last.width;
+            }
+            _ => copies.push(copy),
+        }
+        before = Some(parcel);
+    }
+    copies
+}
+
 #[expect(unsafe_code, reason = "copies are enqueued by address")]
 fn copy(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
-    let copies: Vec<Pitched> = parcels.iter().map(|parcel| parcel.copy(device)).collect();
+    let copies = merged(device, parcels);
     let names: SmallVec<[_; 16]> = parcels.iter().map(|parcel| &parcel.core.names[parcel.fields.clone()]).collect();
     // SAFETY: invariant 1: each block belongs to its batch and each segment to its parcel, and both go into an entry which
     // the reactor keeps until the event behind the copies has fired. Without an event they are quarantined and kept.
@@ -302,6 +321,19 @@ impl Parcel {
 
     const fn bytes(&self) -> usize {
         self.end - self.start
+    }
+
+    /// Whether the next parcel begins where block and segment of this one end.
+    fn is_beside(&self, next: &Self, device: &Shared) -> bool {
+        let (block, next_block) = (self.core.address(0), next.core.address(0));
+        let bytes = self.segment.bytes;
+        // A segment as long as the block: what follows it belongs to the next one.
+        (self.start, next.start) == (0, 0)
+            && self.core.class() == Some(bytes)
+            && next.segment.offset == self.segment.offset + bytes
+            && next_block == block.wrapping_add(bytes)
+            && device.admission.is_in_arena(block)
+            && device.admission.is_in_arena(next_block)
     }
 
     /// Its copy was not enqueued.

@@ -15,7 +15,7 @@ fn sim(together: usize) -> Simulator {
     let sim = Simulator::with(|builder| builder.memory_bytes(64 << 20).batches_per_call(together)).unwrap();
     sim.poison(true);
     // Batches that get new memory go through the staging threads; what is waited for here is where memory is used again.
-    let first: Vec<_> = [1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1 << 20]
+    let first: Vec<_> = [1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1 << 20]
         .map(|bytes| sim.device().try_transfer(("x", vec![0_u8; bytes])).unwrap())
         .into();
     sim.complete_all();
@@ -24,7 +24,7 @@ fn sim(together: usize) -> Simulator {
 }
 
 fn submit(sim: &Simulator, count: u8) -> Vec<Transfer> {
-    (0..count).map(|n| sim.device().try_transfer(("x", vec![n; 1000])).unwrap()).collect()
+    (0..count).map(|n| sim.device().try_transfer(("x", vec![n; 1024])).unwrap()).collect()
 }
 
 fn copies(sim: &Simulator) -> Vec<(usize, usize)> {
@@ -58,9 +58,9 @@ fn every_batch_arrives_in_order_and_by_itself() {
 fn the_first_goes_at_once_and_what_follows_goes_together() {
     let sim = sim(4);
     let mut transfers = submit(&sim, 4);
-    assert_eq!(copies(&sim), [(1, 1000)], "three wait while the first is on its way");
+    assert_eq!(copies(&sim), [(1, 1024)], "three wait while the first is on its way");
     transfers.extend(submit(&sim, 1));
-    assert_eq!(copies(&sim), [(1, 1000), (4, 4000)], "four are enough");
+    assert_eq!(copies(&sim), [(1, 1024), (4, 4096)], "four are enough");
     assert!(sim.complete_next());
     assert!(transfers.remove(0).now_or_never().unwrap().is_ok());
     assert!(transfers.iter_mut().all(|transfer| transfer.now_or_never().is_none()));
@@ -68,7 +68,7 @@ fn the_first_goes_at_once_and_what_follows_goes_together() {
     for (n, transfer) in (0_u8..).zip(transfers) {
         let batch = transfer.now_or_never().unwrap().unwrap();
         let expected = if n == 3 { 0 } else { n + 1 };
-        assert_eq!(batch.field("x").unwrap().as_host::<u8>().unwrap().as_slice().unwrap(), [expected; 1000]);
+        assert_eq!(batch.field("x").unwrap().as_host::<u8>().unwrap().as_slice().unwrap(), [expected; 1024]);
     }
 }
 
@@ -78,7 +78,7 @@ fn who_polls_what_waits_sends_it() {
     let mut transfers = submit(&sim, 4);
     assert_eq!(copies(&sim).len(), 1);
     assert!((&mut transfers[3]).now_or_never().is_none());
-    assert_eq!(copies(&sim), [(1, 1000), (3, 3000)]);
+    assert_eq!(copies(&sim), [(1, 1024), (3, 3072)]);
     sim.complete_all();
     assert!(transfers.into_iter().all(|transfer| transfer.now_or_never().unwrap().is_ok()));
 }
@@ -101,9 +101,9 @@ fn a_read_back_that_takes_long_holds_nothing_up() {
 fn what_nobody_polls_goes_when_the_link_has_run_dry() {
     let sim = sim(16);
     let transfers = submit(&sim, 3);
-    assert_eq!(copies(&sim), [(1, 1000)]);
+    assert_eq!(copies(&sim), [(1, 1024)]);
     assert!(sim.complete_next());
-    assert_eq!(copies(&sim), [(2, 2000)], "nothing is on its way any more");
+    assert_eq!(copies(&sim), [(2, 2048)], "nothing is on its way any more");
     drop(transfers);
     sim.complete_all();
     assert_eq!(sim.device().stats().device_used, 0);
@@ -112,11 +112,11 @@ fn what_nobody_polls_goes_when_the_link_has_run_dry() {
 #[test]
 fn a_large_batch_does_not_overtake_small_ones_that_wait_i11() {
     let sim = sim(16);
-    let source = stream::iter([1000, 1000, 1000, 1 << 20].map(|bytes| ("x", vec![1_u8; bytes])));
+    let source = stream::iter([1024, 1024, 1024, 1 << 20].map(|bytes| ("x", vec![1_u8; bytes])));
     let mut source = Box::pin(source.to_device(sim.device()));
     let transfers: Vec<_> = (0..4).map(|_| block_on(source.next()).unwrap()).collect();
     let order: Vec<_> = copies(&sim).iter().map(|(_, bytes)| *bytes).collect();
-    assert_eq!(order, [1000, 2000, 1 << 20]);
+    assert_eq!(order, [1024, 2048, 1 << 20]);
     drop(transfers);
     sim.complete_all();
 }
@@ -183,7 +183,7 @@ fn one_call_of_eight_counts_once_and_is_asked_once() {
     let (before, transfers) = (sim.counters(), submit(&sim, 9));
     let after = sim.counters();
     assert_eq!((after.copies_submitted - before.copies_submitted, after.records - before.records), (2, 2));
-    assert_eq!(copies(&sim), [(1, 1000), (8, 8000)]);
+    assert_eq!(copies(&sim), [(1, 1024), (8, 8192)]);
     sim.complete_all();
     assert_eq!(sim.pending().iter().filter(|op| op.stream == PendingStream::Copy).count(), 0);
     drop(transfers);
@@ -210,13 +210,13 @@ fn a_source_that_waited_with_others_may_use_the_device_when_it_is_dropped() {
     let link = LinkModel { bytes_per_second: 1e9, latency: Duration::from_millis(5) };
     let device = Device::builder().host().link_model(link).batches_per_call(16).build().unwrap();
     let sent = Arc::<Mutex<Vec<Transfer>>>::default();
-    let source = Sender(vec![5; 1000], device.clone(), sent.clone());
+    let source = Sender(vec![5; 1024], device.clone(), sent.clone());
     let send = |bytes: usize| device.try_transfer(("x", vec![0_u8; bytes])).unwrap();
     // Their memory is used again: what gets new memory does not wait.
-    block_on(try_join_all([1000, 1000, 40_000].map(send))).unwrap();
+    block_on(try_join_all([1024, 1024, 40_000].map(send))).unwrap();
     block_on(device.drain()).unwrap();
-    let first = send(1000);
-    let waits = device.try_transfer(("x", HostArray::from_owner::<u8>(source, 1000).unwrap())).unwrap();
+    let first = send(1024);
+    let waits = device.try_transfer(("x", HostArray::from_owner::<u8>(source, 1024).unwrap())).unwrap();
     let (done, outcome) = mpsc::channel();
     let drained = device.clone();
     // Nobody polls them: what waits is sent when the link has run dry.
@@ -231,7 +231,7 @@ fn a_source_that_waited_with_others_may_use_the_device_when_it_is_dropped() {
 fn slow_to_begin(together: usize) -> Device {
     let link = LinkModel { bytes_per_second: 1e9, latency: Duration::from_millis(2) };
     let device = Device::builder().host().link_model(link).batches_per_call(together).build().unwrap();
-    block_on(try_join_all((0..20).map(|_| device.try_transfer(("x", vec![0_u8; 1000])).unwrap()))).unwrap();
+    block_on(try_join_all((0..20).map(|_| device.try_transfer(("x", vec![0_u8; 1024])).unwrap()))).unwrap();
     block_on(device.drain()).unwrap();
     device
 }
@@ -246,7 +246,7 @@ fn arrive(device: &Device) {
 
 /// Sends `before` batches that arrive and are not taken, then `after` more: how many calls the last of these made, and all.
 fn calls(device: &Device, before: usize, after: usize) -> (u64, u64) {
-    let send = || device.try_transfer(("x", vec![0_u8; 1000])).unwrap();
+    let send = || device.try_transfer(("x", vec![0_u8; 1024])).unwrap();
     let mut sent: Vec<_> = (0..before).map(|_| send()).collect();
     arrive(device);
     let first = device.stats().copies_sent;

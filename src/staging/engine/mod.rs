@@ -17,6 +17,8 @@ use crate::plan::Plan;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Condvar, Mutex, lock};
 
+/// Segments that are to lie side by side are taken from so many bytes of the ring, which a processor's own cache holds.
+const NEAR: usize = 1 << 20;
 /// Chunks that who submits a small batch does for its lane: its own, and one that was there before.
 const HELPED: usize = 2;
 
@@ -122,13 +124,17 @@ impl Engine {
             if !joins && !self.flushed(device) {
                 return Some((batch, plan));
             }
-            let bytes = send::segment_bytes(&plan);
+            let bytes = if joins { send::parcel_bytes(core, &plan) } else { send::segment_bytes(&plan) };
             let segment = {
                 let mut state = lock(&self.state);
                 if state.held || state.short.is_some() || state.lanes.contains_key(&core.pipeline.id()) {
                     return Some((batch, plan));
                 }
-                if bytes == 0 { None } else { state.ring.take(bytes) }
+                match bytes {
+                    0 => None,
+                    _ if joins => state.ring.take_beside(bytes, NEAR),
+                    _ => state.ring.take(bytes),
+                }
             };
             match segment {
                 None if bytes > 0 => return Some((batch, plan)),
