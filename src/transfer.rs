@@ -10,7 +10,7 @@ use crate::admission::{Block, Grant, Pipeline};
 use crate::batch::{BatchCore, BatchOwner, HostBatch};
 use crate::device::{Active, Device, Shared};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Terms};
+use crate::plan::Plan;
 use crate::reactor::Key;
 use crate::staging::StagedBatch;
 use crate::sync::Mutex;
@@ -72,14 +72,14 @@ impl Transfer {
         pipeline: &Arc<Pipeline>,
         batch: HostBatch,
         plan: Plan,
-        terms: &Terms,
         mut grant: Grant,
     ) -> Self {
         device.fetching.begun(device, &plan);
         let block = grant.block.take().map(|memory| Block { memory, pipeline: grant.pipeline });
-        let inline = plan.is_small && block.is_some() && device.single.is_none();
-        let core = BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, (&plan, terms), block));
-        if plan.parts.is_empty() {
+        let inline = plan.layout.is_small && block.is_some() && device.single.is_none();
+        let core =
+            BatchOwner::new(BatchCore::new(device.clone(), pipeline.clone(), &batch, plan.layout.clone(), block));
+        if plan.layout.parts.is_empty() {
             core.settle();
             return Self::flying(core);
         }

@@ -145,7 +145,8 @@ impl HostArray {
         }
         let bytes = byte_len(&self.0.shape, T::DTYPE)?;
         let elements = gather::to_vec(self).map_err(|_| Error::out_of_host_memory(bytes))?;
-        ArrayD::from_shape_vec(self.0.shape.to_vec(), elements).map_err(|_| Error::shape_overflow(&self.0.shape, T::DTYPE))
+        ArrayD::from_shape_vec(self.0.shape.to_vec(), elements)
+            .map_err(|_| Error::shape_overflow(&self.0.shape, T::DTYPE))
     }
 
     /// An array of zeros. It takes no memory on the host, whatever its shape.

@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::usage::{Usage, Use};
-use super::{Cursor, Dims, HostBatch, Name};
+use super::{Cursor, HostBatch};
 use crate::admission::{Block, Pipeline};
 use crate::backend::{Event, StreamHandle};
 use crate::device::{Flag, Shared};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::memory::blocks::class_of;
-use crate::plan::{Plan, Terms, Told};
+use crate::plan::{Field, Layout};
 use crate::reactor::Waiters;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -76,19 +76,6 @@ impl GroupEvent {
     }
 }
 
-/// Where a field lies, and as what.
-#[derive(Debug)]
-pub(crate) struct Field {
-    pub(crate) dtype: Dtype,
-    pub(crate) dims: Dims,
-    pub(crate) offset: usize,
-    pub(crate) bytes: usize,
-    /// `None` for a field without bytes: it is there at once.
-    pub(crate) group: Option<usize>,
-    /// Which way it came, and why.
-    pub(crate) told: Told,
-}
-
 /// It has arrived, or failed.
 const OVER: u8 = 1;
 /// Its consumer has it, or does not want it.
@@ -100,10 +87,7 @@ pub(crate) struct BatchCore {
     pub(crate) device: Arc<Shared>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) index: u64,
-    pub(crate) names: SmallVec<[Name; 4]>,
-    pub(crate) fields: SmallVec<[Field; 4]>,
-    /// Bytes of its block that it needs, scratch memory included.
-    pub(super) bytes: usize,
+    pub(crate) layout: Arc<Layout>,
     groups: SmallVec<[Group; 2]>,
     /// Groups that have not arrived.
     remaining: AtomicUsize,
@@ -130,27 +114,17 @@ impl BatchCore {
         device: Arc<Shared>,
         pipeline: Arc<Pipeline>,
         batch: &HostBatch,
-        (plan, terms): (&Plan, &Terms),
+        layout: Arc<Layout>,
         block: Option<Block>,
     ) -> Self {
-        let index = pipeline.submitted(plan.payload);
-        let field = |(place, (_, array)): (usize, &(Name, super::HostArray))| Field {
-            dtype: array.dtype(),
-            dims: plan.dims(array, place),
-            offset: plan.fields[place].offset,
-            bytes: plan.fields[place].bytes,
-            group: plan.fields[place].group,
-            told: plan.told(batch, place, terms),
-        };
+        let index = pipeline.submitted(layout.payload);
         let group = |_| Group { state: AtomicU8::new(GroupState::Staging as u8), event: OnceLock::new() };
         device.begin();
         Self {
             index,
-            bytes: plan.bytes,
-            names: batch.fields().iter().map(|(name, _)| name.clone()).collect(),
-            fields: batch.fields().iter().enumerate().map(field).collect(),
-            groups: (0..plan.group_count).map(group).collect(),
-            remaining: AtomicUsize::new(plan.group_count),
+            groups: (0..layout.group_count).map(group).collect(),
+            remaining: AtomicUsize::new(layout.group_count),
+            layout,
             base: AtomicPtr::new(block.as_ref().map_or(std::ptr::null_mut(), |block| block.memory.ptr)),
             owners: AtomicUsize::new(0),
             failure: OnceLock::new(),
@@ -180,7 +154,7 @@ impl BatchCore {
 
     /// The length of its block.
     pub(crate) fn class(&self) -> Option<usize> {
-        class_of(self.bytes)
+        class_of(self.layout.bytes)
     }
 
     /// The address of a byte of the image. Null where the batch has no bytes.
@@ -303,7 +277,7 @@ impl BatchCore {
 
     /// Whether the first field is queued, or more.
     pub(crate) fn has_begun(&self) -> bool {
-        self.fields.first().is_none_or(|field| self.state(field.group) >= GroupState::Queued)
+        self.layout.fields.first().is_none_or(|field| self.state(field.group) >= GroupState::Queued)
     }
 
     /// A use of the block by work on `stream` ends, as far as the host is concerned.
@@ -341,24 +315,24 @@ impl BatchCore {
     }
 
     pub(crate) fn position(&self, name: &str) -> Result<usize> {
-        self.names.iter().position(|of| of == name).ok_or_else(|| Error::UnknownField {
+        self.layout.names.iter().position(|of| of == name).ok_or_else(|| Error::UnknownField {
             field: name.to_owned(),
-            names: self.names.iter().map(ToString::to_string).collect(),
+            names: self.layout.names.iter().map(ToString::to_string).collect(),
         })
     }
 
     /// The field, if its elements are `asked`.
     pub(crate) fn typed(&self, place: usize, asked: Dtype) -> Result<&Field> {
-        let field = &self.fields[place];
+        let field = &self.layout.fields[place];
         if field.dtype == asked {
             return Ok(field);
         }
-        Err(Error::DtypeMismatch { field: Some(self.names[place].to_string()), asked, found: field.dtype })
+        Err(Error::DtypeMismatch { field: Some(self.layout.names[place].to_string()), asked, found: field.dtype })
     }
 
     /// The error for a field whose copies can't be waited for: it failed, or is not queued.
     pub(crate) fn not_queued(&self, place: usize) -> Error {
-        self.failure().cloned().unwrap_or_else(|| Error::NotQueued { field: self.names[place].to_string() })
+        self.failure().cloned().unwrap_or_else(|| Error::NotQueued { field: self.layout.names[place].to_string() })
     }
 }
 

@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::core::{Field, GroupState};
+use super::core::GroupState;
 use super::{BatchOwner, Cursor, HostBatch};
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Lease, LeaseStream};
-use crate::plan::Explanation;
+use crate::plan::{Explanation, Field};
 use crate::reactor::{Key, Waiters};
 use crate::readback::{BatchReadback, Origin, ReadCore, Readback};
 use crate::staging::Reads;
@@ -38,12 +38,12 @@ impl DeviceBatch {
     }
 
     fn places(&self) -> impl Iterator<Item = usize> {
-        let all: Range<usize> = 0..if self.shown.is_some() { 0 } else { self.core.fields.len() };
+        let all: Range<usize> = 0..if self.shown.is_some() { 0 } else { self.core.layout.fields.len() };
         all.chain(self.shown.iter().flat_map(|shown| shown.iter().copied()))
     }
 
     fn place(&self, name: &str) -> Result<usize> {
-        let found = self.places().find(|place| self.core.names[*place] == name);
+        let found = self.places().find(|place| self.core.layout.names[*place] == name);
         found.ok_or_else(|| Error::UnknownField {
             field: name.to_owned(),
             names: self.names().map(str::to_owned).collect(),
@@ -71,13 +71,13 @@ impl DeviceBatch {
 
     /// The names of its arrays, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.places().map(|place| &*self.core.names[place])
+        self.places().map(|place| &*self.core.layout.names[place])
     }
 
     /// The length of the first axis of its first array, if it has one.
     pub fn rows(&self) -> Option<usize> {
         let first = self.places().next()?;
-        self.core.fields[first].dims.shape.first().copied()
+        self.core.layout.fields[first].dims.shape.first().copied()
     }
 
     /// Its place in its pipeline, from 0.
@@ -97,14 +97,12 @@ impl DeviceBatch {
 
     /// Which way each of its arrays came, what that cost, and why.
     pub fn explain(&self) -> Explanation {
-        let field = |place: usize| self.core.fields[place].told.of(&self.core.names[place]);
-        let device_bytes = self.core.bytes;
-        Explanation { fields: self.places().map(field).collect(), device_bytes }
+        self.core.layout.explain(self.places())
     }
 
     /// Whether all of it has arrived.
     pub fn is_ready(&self) -> bool {
-        self.places().all(|place| self.core.state(self.core.fields[place].group) == GroupState::Arrived)
+        self.places().all(|place| self.core.state(self.core.layout.fields[place].group) == GroupState::Arrived)
     }
 
     /// A handle on the same memory that shows only these arrays, in this order.
@@ -141,7 +139,7 @@ impl DeviceBatch {
             }
         }
         ReadCore::start(reads.clone());
-        let names = self.places().map(|place| self.core.names[place].clone());
+        let names = self.places().map(|place| self.core.layout.names[place].clone());
         BatchReadback::new(batch, names.zip(reads))
     }
 }
@@ -150,7 +148,7 @@ impl DeviceBatch {
 fn read_field(core: &BatchOwner, place: usize) -> Result<Arc<ReadCore>> {
     let device = &core.device;
     device.check()?;
-    let field = &core.fields[place];
+    let field = &core.layout.fields[place];
     match core.state(field.group) {
         GroupState::Staging | GroupState::Failed => return Err(core.not_queued(place)),
         GroupState::Queued | GroupState::Arrived => {}
@@ -171,7 +169,7 @@ fn read_field(core: &BatchOwner, place: usize) -> Result<Arc<ReadCore>> {
     let read = ReadCore::new(
         device,
         (field.dtype, field.dims.clone(), field.bytes),
-        core.names[place].clone(),
+        core.layout.names[place].clone(),
         Origin::Field(core.clone(), place),
         SmallVec::new(),
     );
@@ -187,12 +185,12 @@ pub struct DeviceArray {
 
 impl DeviceArray {
     fn info(&self) -> &Field {
-        &self.core.fields[self.place]
+        &self.core.layout.fields[self.place]
     }
 
     /// Its name in the batch.
     pub fn name(&self) -> &str {
-        &self.core.names[self.place]
+        &self.core.layout.names[self.place]
     }
 
     /// Its element type.
@@ -282,7 +280,7 @@ impl Future for Ready {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         this.core.waiters.register(&mut this.key, context.waker());
-        match this.core.state(this.core.fields[this.place].group) {
+        match this.core.state(this.core.layout.fields[this.place].group) {
             GroupState::Arrived => Poll::Ready(Ok(())),
             GroupState::Failed => Poll::Ready(Err(this.core.not_queued(this.place))),
             GroupState::Staging | GroupState::Queued => Poll::Pending,

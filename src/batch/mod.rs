@@ -17,7 +17,7 @@ mod owner;
 mod usage;
 mod view;
 
-pub(crate) use self::core::{BatchCore, Field, GroupEvent, GroupState};
+pub(crate) use self::core::{BatchCore, GroupEvent, GroupState};
 pub(crate) use self::owner::BatchOwner;
 pub use array::HostArray;
 pub(crate) use array::{Step, check_bools};

@@ -28,7 +28,8 @@ impl HostArray {
         byte_len(&view.shape, view.dtype())?;
         let (moved, step) = Step::through(indices.len(), |nth| self.view().steps[0].at(indices[nth]));
         view.steps[0] = step;
-        view.changes = self.view().changes.iter().map(|change| change.picked(0, indices.len(), |nth| indices[nth])).collect();
+        view.changes =
+            self.view().changes.iter().map(|change| change.picked(0, indices.len(), |nth| indices[nth])).collect();
         Ok(view.moved(moved))
     }
 
@@ -60,9 +61,13 @@ impl HostArray {
                     continue;
                 }
                 SliceInfoElem::Index(index) => {
-                    let place = from_end(index, self.view().shape[axis]).filter(|place| *place < self.view().shape[axis]);
                     let place =
-                        place.ok_or(Error::IndexOutOfRange { axis, index: index as i128, len: self.view().shape[axis] })?;
+                        from_end(index, self.view().shape[axis]).filter(|place| *place < self.view().shape[axis]);
+                    let place = place.ok_or(Error::IndexOutOfRange {
+                        axis,
+                        index: index as i128,
+                        len: self.view().shape[axis],
+                    })?;
                     offset += self.view().steps[axis].at(place);
                     let gone = view.shape.len();
                     view.rechange(|change| {
@@ -130,7 +135,8 @@ impl HostArray {
         view.rechange(|change| change.renumbered(|axis| axis + 1));
         view.shape = std::iter::once(corners.len()).chain(size).collect();
         byte_len(&view.shape, view.dtype())?;
-        let offset = |corner: &[usize; N]| self.view().steps.iter().zip(corner).map(|(step, index)| step.at(*index)).sum();
+        let offset =
+            |corner: &[usize; N]| self.view().steps.iter().zip(corner).map(|(step, index)| step.at(*index)).sum();
         // The corners of boxes without elements may lie behind the last element.
         let offsets: Vec<isize> = if view.is_empty() { Vec::new() } else { corners.iter().map(offset).collect() };
         let (moved, step) = Step::through(offsets.len(), |nth| offsets[nth]);

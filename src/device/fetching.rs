@@ -124,7 +124,7 @@ impl Fetching {
 
     /// A batch with that plan is on its way.
     pub(crate) fn begun(&self, device: &Shared, plan: &Plan) {
-        if self.when == FetchKernels::Auto && plan.parts.iter().any(|part| part.way == Way::Fetched) {
+        if self.when == FetchKernels::Auto && plan.layout.parts.iter().any(|part| part.way == Way::Fetched) {
             self.tried(device.clock.now());
         }
     }

@@ -23,7 +23,7 @@ use crate::dtype::Element;
 use crate::error::{Error, Result, Returned};
 use crate::lease::{LeaseStream, ReadSource, Users, WriteTarget};
 use crate::memory::blocks::class_of;
-use crate::plan::{Explanation, Plan, Relayout, Terms};
+use crate::plan::{Explanation, Layout, Plan, Relayout, Terms};
 use crate::reactor::until;
 use crate::readback::{Readback, on_stream};
 use crate::staging::{PinnedBlock, Purpose};
@@ -165,12 +165,12 @@ impl Device {
     async fn transfer_on(&self, batch: HostBatch, terms: Terms) -> Result<Transfer> {
         let admitted = async {
             self.shared.check()?;
-            let (plan, bytes) = planned(&batch, &terms, (&self.shared, &self.shared.direct))?;
+            let (plan, bytes) = planned(&batch, &terms, (&self.shared, &self.shared.direct), None)?;
             let grant = admitted(&self.shared, &self.shared.direct, bytes).await?;
             Ok((plan, grant))
         };
         match admitted.await {
-            Ok((plan, grant)) => Ok(Transfer::submit(&self.shared, &self.shared.direct, batch, plan, &terms, grant)),
+            Ok((plan, grant)) => Ok(Transfer::submit(&self.shared, &self.shared.direct, batch, plan, grant)),
             Err(error) => Err(Error::with_batch(error, batch)),
         }
     }
@@ -200,7 +200,8 @@ impl Device {
     /// ```
     pub fn explain(&self, batch: &HostBatch) -> Result<Explanation> {
         let terms = self.shared.terms(None);
-        planned(batch, &terms, (&self.shared, &self.shared.direct)).map(|(plan, _)| plan.explain(batch, &terms))
+        let (plan, _) = planned(batch, &terms, (&self.shared, &self.shared.direct), None)?;
+        Ok(plan.layout.explain(0..batch.len()))
     }
 
     /// Sends one batch if there is room for it now.
@@ -213,7 +214,7 @@ impl Device {
         let terms = shared.terms(None);
         let admitted = || {
             shared.check()?;
-            let (plan, bytes) = planned(&batch, &terms, (shared, &shared.direct))?;
+            let (plan, bytes) = planned(&batch, &terms, (shared, &shared.direct), None)?;
             let ask =
                 || shared.admission.admit(&shared.direct, bytes, &mut Ticket::default(), None, shared.clock.now());
             let mut decision = ask();
@@ -227,7 +228,7 @@ impl Device {
             }
         };
         match admitted() {
-            Ok((plan, grant)) => Ok(Transfer::submit(shared, &shared.direct, batch, plan, &terms, grant)),
+            Ok((plan, grant)) => Ok(Transfer::submit(shared, &shared.direct, batch, plan, grant)),
             Err(error) => Err(Error::with_batch(error, batch)),
         }
     }
@@ -418,13 +419,14 @@ pub(crate) fn planned(
     batch: &HostBatch,
     terms: &Terms,
     (device, pipeline): (&Shared, &Pipeline),
+    last: Option<&Arc<Layout>>,
 ) -> Result<(Plan, usize)> {
     let terms = &Terms { fetches: device.fetching.serves(device, pipeline, batch), ..*terms };
-    let plan = Plan::of(batch, terms)?;
+    let plan = Plan::of(batch, terms, last)?;
     let bytes = block_bytes(&plan, device)?;
-    let may_be_here = matches!(terms.relayout, Relayout::Auto | Relayout::Preserve) && plan.has_scratch();
+    let may_be_here = matches!(terms.relayout, Relayout::Auto | Relayout::Preserve) && plan.layout.has_scratch();
     if may_be_here && bytes > device.admission.bytes().limit / SHARES {
-        let plan = Plan::of(batch, &Terms { rearranges: Rearranges::Not, ..*terms })?;
+        let plan = Plan::of(batch, &Terms { rearranges: Rearranges::Not, ..*terms }, None)?;
         let bytes = block_bytes(&plan, device)?;
         return Ok((plan, bytes));
     }
@@ -432,11 +434,11 @@ pub(crate) fn planned(
 }
 
 fn block_bytes(plan: &Plan, device: &Shared) -> Result<usize> {
-    if plan.bytes == 0 {
+    if plan.layout.bytes == 0 {
         return Ok(0);
     }
-    class_of(plan.bytes).ok_or_else(|| Error::BatchTooLarge {
-        bytes: plan.bytes,
+    class_of(plan.layout.bytes).ok_or_else(|| Error::BatchTooLarge {
+        bytes: plan.layout.bytes,
         limit: device.admission.bytes().limit,
         batch: Returned::default(),
     })

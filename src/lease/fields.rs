@@ -25,7 +25,7 @@ impl Fields {
     /// Makes sure, where the work runs, that what it was ordered after has arrived and not failed.
     pub(crate) fn checked(self) -> Result<Self> {
         for group in (0..self.core.group_count()).filter(|group| self.there >> group & 1 == 1) {
-            let name = || self.core.fields.iter().position(|field| field.group == Some(group)).unwrap_or(0);
+            let name = || self.core.layout.fields.iter().position(|field| field.group == Some(group)).unwrap_or(0);
             match self.core.state(Some(group)) {
                 GroupState::Arrived => continue,
                 GroupState::Failed => return Err(self.core.not_queued(name())),
@@ -33,7 +33,7 @@ impl Fields {
             }
             let fired = self.core.event(group).map_or(Ok(false), |event| self.core.device.query(event))?;
             if !fired {
-                return Err(Error::NotArrived { field: self.core.names[name()].to_string() });
+                return Err(Error::NotArrived { field: self.core.layout.names[name()].to_string() });
             }
         }
         Ok(self)
@@ -61,7 +61,7 @@ impl Fields {
 
     /// The names of the arrays.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.core.names.iter().map(|name| &**name)
+        self.core.layout.names.iter().map(|name| &**name)
     }
 }
 

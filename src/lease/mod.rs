@@ -114,7 +114,7 @@ impl<S: LeaseStream> Lease<S> {
         self.core.device.check()?;
         let _inside = self.core.device.backend.enter();
         self.come_after(false)?;
-        if let Some(group) = self.core.fields[place].group
+        if let Some(group) = self.core.layout.fields[place].group
             && !self.come_after_group(group)?
         {
             return Err(self.core.not_queued(place));
@@ -147,7 +147,7 @@ impl<S: LeaseStream> Lease<S> {
     /// [`Error::UnknownField`], or the cause if the field failed.
     pub async fn queued(&self, name: &str) -> Result<()> {
         let place = self.core.position(name)?;
-        let group = self.core.fields[place].group;
+        let group = self.core.layout.fields[place].group;
         let queued = until(&self.core.waiters, || match self.core.state(group) {
             GroupState::Staging => None,
             GroupState::Queued | GroupState::Arrived => Some(Ok(())),
@@ -231,7 +231,7 @@ impl<S: LeaseStream> Lease<S> {
         for name in names {
             let place = self.core.position(name)?;
             self.prepare(place)?;
-            there |= self.core.fields[place].group.map_or(0, |group| 1 << group);
+            there |= self.core.layout.fields[place].group.map_or(0, |group| 1 << group);
         }
         self.used.store(true, Ordering::Release);
         Ok(Fields::new(self.core.core(), there))

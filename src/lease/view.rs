@@ -7,10 +7,11 @@ use std::ops::Deref;
 use ndarray::{ArrayRef, ArrayView, ArrayViewD, ArrayViewMutD, IxDyn};
 
 use super::{ComputeStream, Lease, LeaseStream};
-use crate::batch::{BatchCore, Field};
+use crate::batch::BatchCore;
 use crate::device::DeviceKind;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::plan::Field;
 use crate::sync::lock;
 
 /// A field's device memory, to be read by work on the stream of the lease that it came from.
@@ -34,12 +35,12 @@ impl<T: Element, S: LeaseStream> Copy for View<'_, T, S> {}
 
 impl<'a, T: Element, S: LeaseStream> View<'a, T, S> {
     pub(super) fn new(lease: &'a Lease<S>, place: usize) -> Self {
-        let address = lease.core.address(lease.core.fields[place].offset).addr() as u64;
+        let address = lease.core.address(lease.core.layout.fields[place].offset).addr() as u64;
         Self { lease, place, address, element: PhantomData }
     }
 
     fn field(&self) -> &'a Field {
-        &self.lease.core.fields[self.place]
+        &self.lease.core.layout.fields[self.place]
     }
 
     /// Its shape in elements.
@@ -113,7 +114,7 @@ impl<T: Element, S: LeaseStream> ViewMut<'_, T, S> {
 
 /// Where a field begins, as an address that a slice may have: aligned even if there are no bytes.
 fn first<T: Element>(core: &BatchCore, place: usize) -> *mut T {
-    let field = &core.fields[place];
+    let field = &core.layout.fields[place];
     if field.bytes == 0 { std::ptr::NonNull::dangling().as_ptr() } else { core.address(field.offset).cast() }
 }
 
@@ -121,7 +122,7 @@ fn first<T: Element>(core: &BatchCore, place: usize) -> *mut T {
 ///
 /// Called where the field has arrived and no writer runs: in work that the stream runs in order, or under a [`HostView`].
 pub(super) fn array<'a, T: Element, U>(core: &BatchCore, place: usize, _user: &'a U) -> ArrayViewD<'a, T> {
-    let shape = core.fields[place].dims.of_array();
+    let shape = core.layout.fields[place].dims.of_array();
     // SAFETY: the block is host memory, aligned to 256 bytes and initialised, and holds the field's elements, whose type
     // the caller checked. Invariant 3 keeps it until the work that runs now is done, or a `HostView` borrows an owner; nobody writes meanwhile:
     // writers need the only lease and are ordered against this by their stream.
@@ -130,7 +131,7 @@ pub(super) fn array<'a, T: Element, U>(core: &BatchCore, place: usize, _user: &'
 
 /// The same, to be written.
 pub(super) fn array_mut<'a, T: Element, U>(core: &BatchCore, place: usize, _user: &'a mut U) -> ArrayViewMutD<'a, T> {
-    let shape = core.fields[place].dims.of_array();
+    let shape = core.layout.fields[place].dims.of_array();
     // SAFETY: as in `array`; the lease is the only one, the stream is ordered after all earlier uses, and `_user` is
     // borrowed exclusively, so that this is the only array over the field.
     unsafe { ArrayViewMutD::from_shape_ptr(shape, first::<T>(core, place)) }
@@ -143,7 +144,7 @@ pub(super) fn array_pair<'a, A: Element, B: Element, U>(
     write: usize,
     _user: &'a mut U,
 ) -> (ArrayViewD<'a, A>, ArrayViewMutD<'a, B>) {
-    let (from, to) = (core.fields[read].dims.of_array(), core.fields[write].dims.of_array());
+    let (from, to) = (core.layout.fields[read].dims.of_array(), core.layout.fields[write].dims.of_array());
     // SAFETY: as in `array_mut`.
     let read = unsafe { ArrayView::from_shape_ptr(from, first::<A>(core, read).cast_const()) };
     // SAFETY: as in `array_mut`; fields do not overlap and the caller made sure that these are two.

@@ -32,7 +32,8 @@ impl Arena {
 
     /// A block of `class` bytes, a size class, if it is small and there is room.
     pub(crate) fn take(&mut self, class: usize) -> Option<Memory> {
-        let Segment { offset, bytes } = if class <= LARGEST { self.room.take_beside(class, BYTES)? } else { return None };
+        let Segment { offset, bytes } =
+            if class <= LARGEST { self.room.take_beside(class, BYTES)? } else { return None };
         Some(Memory { ptr: self.memory.ptr.wrapping_add(offset), bytes })
     }
 

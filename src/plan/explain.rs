@@ -2,10 +2,7 @@
 
 use std::fmt::{Display, Formatter};
 
-use super::place::chunk_of;
-use super::rows::Rows;
-use super::{FieldPlan, PACKED, Plan, Terms, Way};
-use crate::batch::HostBatch;
+use super::Way;
 
 /// What a transfer does with each field; from [`Device::explain`](crate::Device::explain) and
 /// [`DeviceBatch::explain`](crate::DeviceBatch::explain). Printed, it is a line for each field.
@@ -119,35 +116,6 @@ impl Told {
             staged_bytes: if self.way.is_gathered() { self.sent_bytes } else { 0 },
             reason: self.reason.text(),
         }
-    }
-}
-
-impl Plan {
-    /// What there is to tell of a field.
-    pub(crate) fn told(&self, batch: &HostBatch, field: usize, terms: &Terms) -> Told {
-        let FieldPlan { sent_bytes, ref route, .. } = self.fields[field];
-        let pieces = match route.way {
-            _ if sent_bytes == 0 => 0,
-            Way::Direct => 1,
-            // Small ones share a chunk with neighbours.
-            Way::Staged | Way::Written if sent_bytes <= PACKED.min(terms.chunk_bytes) => 1,
-            Way::Staged | Way::Written => sent_bytes.div_ceil(chunk_of(self.sent(batch, field), terms)),
-            Way::Rows => Rows::of(self.sent(batch, field)).pieces,
-            Way::Fetched => sent_bytes.div_ceil(Rows::of(self.sent(batch, field)).launch_bytes()),
-        };
-        Told {
-            way: route.way,
-            reason: route.reason,
-            is_rearranged: !self.fields[field].is_in_place(),
-            pieces,
-            sent_bytes,
-        }
-    }
-
-    /// What becomes of each field of the batch that it was made for.
-    pub(crate) fn explain(&self, batch: &HostBatch, terms: &Terms) -> Explanation {
-        let fields = batch.names().enumerate().map(|(place, name)| self.told(batch, place, terms).of(name)).collect();
-        Explanation { fields, device_bytes: self.bytes }
     }
 }
 

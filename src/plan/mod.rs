@@ -1,32 +1,34 @@
-//! [`Plan`]: where each field lies in a batch's block, and which copies bring it there.
+//! [`Plan`]: where each field lies in a batch's block, and which copies bring it there. All of it but the arrays is a
+//! [`Layout`], which batches alike share.
 //!
 //! The block is one image of the batch: fields in order, each at a multiple of 256 bytes; behind them scratch memory for
 //! what is rearranged on the device. A part is a stretch of it that is copied from one place: gathered into staging, or
 //! straight from page-locked memory. A group is one or more parts that share an event, and so become ready together.
 //!
 //! `route.rs` decides for each field, with `order.rs` (how its memory is ordered) and `rows.rs` (which copies rows need);
-//! `place.rs` says where each lies and what is copied together; `explain.rs` tells what was decided.
+//! `place.rs` says where each lies and what is copied together; `layout.rs` is what comes of it; `explain.rs` tells it.
 
 mod explain;
+mod layout;
 mod order;
 mod place;
 mod relayout;
 mod route;
 mod rows;
 
-use smallvec::SmallVec;
+use std::sync::Arc;
 
-use explain::Reason;
-pub(crate) use explain::Told;
 pub use explain::{Explanation, FieldExplanation, Route};
+pub(crate) use layout::{Field, Layout};
+use place::Draft;
 pub use relayout::Relayout;
 pub(crate) use relayout::{Fetches, Terms};
 pub(crate) use route::Rearranged;
-use route::{FieldRoute, Refused};
+use route::{Refused, Special};
 pub(crate) use rows::{Rows, operations};
 
 use crate::HostArray;
-use crate::batch::{Dims, HostBatch};
+use crate::batch::HostBatch;
 use crate::error::{Error, Result, Returned};
 use crate::staging::pinned::byte_len;
 
@@ -98,115 +100,46 @@ impl Part {
     }
 }
 
-/// Where a field is to lie, and how it gets there.
-#[derive(Debug)]
-pub(crate) struct FieldPlan {
-    /// Where it begins in the image.
-    pub(crate) offset: usize,
-    pub(crate) bytes: usize,
-    /// Where what is sent of it begins: elsewhere if it is rearranged on the device.
-    pub(crate) sent_at: usize,
-    pub(crate) sent_bytes: usize,
-    /// `None` for a field without bytes.
-    pub(crate) group: Option<usize>,
-    pub(crate) route: FieldRoute,
-}
-
 /// Which copies a batch needs.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) fields: SmallVec<[FieldPlan; 4]>,
-    pub(crate) parts: SmallVec<[Part; 2]>,
-    pub(crate) group_count: usize,
-    /// Bytes of the image, scratch memory included.
-    pub(crate) bytes: usize,
-    /// Bytes of the fields, without padding.
-    pub(crate) payload: usize,
-    /// Whether the submitting call may do all of it.
-    pub(crate) is_small: bool,
+    pub(crate) layout: Arc<Layout>,
+    /// Fields that are sent in another way than they are given; none, or one for each.
+    pub(crate) special: Vec<Option<Box<Special>>>,
 }
 
 impl Plan {
-    /// Plans `batch` on a device's terms.
-    pub(crate) fn of(batch: &HostBatch, terms: &Terms) -> Result<Self> {
+    /// Plans `batch` on a device's terms, as an earlier one like it if `last` serves both.
+    pub(crate) fn of(batch: &HostBatch, terms: &Terms, last: Option<&Arc<Layout>>) -> Result<Self> {
+        if let Some(layout) = last.filter(|last| last.serves(batch, terms)) {
+            return Ok(Self { layout: layout.clone(), special: Vec::new() });
+        }
         if let Some(field) = batch.duplicate() {
             return Err(Error::DuplicateField { field: field.to_owned(), batch: Returned::default() });
         }
-        let mut plan = Self {
-            fields: SmallVec::new(),
-            parts: SmallVec::new(),
-            group_count: 0,
-            bytes: 0,
-            payload: 0,
-            is_small: true,
-        };
-        let mut gathered = false;
+        let mut draft = Draft::default();
         for (name, array) in batch.fields() {
             let bytes = byte_len(array.shape(), array.dtype()).map_err(|error| error.of_field(name))?;
-            let route = plan.route(array, bytes, terms).map_err(|refused| refused.of_field(name))?;
-            plan.payload += bytes;
-            gathered |= array.contiguous_bytes().is_none();
-            let (offset, end) = plan.room(bytes).ok_or_else(|| too_large(batch))?;
-            plan.bytes = plan.bytes.max(end);
-            let (sent_at, sent_bytes) = (offset, bytes);
-            plan.fields.push(FieldPlan { offset, bytes, sent_at, sent_bytes, group: None, route });
+            let route = draft.route(array, bytes, terms).map_err(|refused| refused.of_field(name))?;
+            draft.add(name, array, bytes, route).ok_or_else(|| too_large(batch))?;
         }
-        plan.lay_out(batch, terms).ok_or_else(|| too_large(batch))?;
-        let bound = if gathered { INLINE_GATHERED } else { INLINE };
-        let simple = plan.parts.iter().all(Part::is_one_call) && plan.fields.iter().all(FieldPlan::is_in_place);
-        plan.is_small = simple && plan.gathered_bytes() <= bound && plan.parts.len() <= INLINE_PARTS;
-        Ok(plan)
+        draft.lay_out(batch, terms).ok_or_else(|| too_large(batch))?;
+        Ok(draft.finish(terms))
     }
 
-    fn route(&self, array: &HostArray, bytes: usize, terms: &Terms) -> Result<FieldRoute, Refused> {
-        if bytes == 0 {
-            return Ok(FieldRoute { way: Way::Staged, reason: Reason::Empty, special: None });
-        }
-        // The last group may be that of many fields, whose event is one of the copy stream.
-        let may = self.fields.len() < MOST_GROUPS - 1;
-        let fetches = if may { terms.fetches } else { Fetches::Nothing };
-        let mut route = FieldRoute::of(array, &Terms { fetches, ..*terms }, may)?;
-        if terms.is_in_reach && route.way == Way::Staged {
-            route.way = Way::Written;
-        }
-        Ok(route)
-    }
-
-    /// How a field lies on the device.
-    pub(crate) fn dims(&self, array: &HostArray, field: usize) -> Dims {
-        let special = self.fields[field].route.special.as_ref();
-        match special.and_then(|special| special.strides.as_ref()) {
-            Some(strides) => Dims::strided(array.shape(), strides),
-            None => Dims::c_order(array.shape()),
-        }
+    fn special(&self, field: usize) -> Option<&Special> {
+        self.special.get(field)?.as_deref()
     }
 
     /// The array that is sent for a field.
     pub(crate) fn sent<'a>(&'a self, batch: &'a HostBatch, field: usize) -> &'a HostArray {
-        self.fields[field].route.special.as_ref().map_or(&batch.fields()[field].1, |special| &special.sent)
+        self.special(field).map_or(&batch.fields()[field].1, |special| &special.sent)
     }
 
     /// What the device does with a part once it is there.
-    pub(crate) fn rearranged(&self, part: &Part) -> Option<(&FieldPlan, &Rearranged)> {
-        let field = &self.fields[part.fields.start];
-        Some((field, field.route.special.as_ref()?.rearranged.as_ref()?))
-    }
-
-    /// Whether something is rearranged on the device.
-    pub(crate) fn has_scratch(&self) -> bool {
-        self.fields.iter().any(|field| !field.is_in_place())
-    }
-
-    /// Bytes that the host gathers, padding between packed fields included.
-    pub(crate) fn gathered_bytes(&self) -> usize {
-        self.parts.iter().filter(|part| part.way.is_gathered()).map(Part::bytes).sum()
-    }
-}
-
-impl FieldPlan {
-    /// Whether it is sent to where it is to lie.
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.route.special.as_ref().is_none_or(|special| special.rearranged.is_none())
+    pub(crate) fn rearranged(&self, part: &Part) -> Option<(&Field, &Rearranged)> {
+        let field = part.fields.start;
+        Some((&self.layout.fields[field], self.special(field)?.rearranged.as_ref()?))
     }
 }
 
@@ -243,17 +176,17 @@ mod tests {
     }
 
     fn offsets(plan: &Plan) -> Vec<usize> {
-        plan.fields.iter().map(|field| field.offset).collect()
+        plan.layout.fields.iter().map(|field| field.offset).collect()
     }
 
     fn groups(plan: &Plan) -> Vec<Option<usize>> {
-        plan.fields.iter().map(|field| field.group).collect()
+        plan.layout.fields.iter().map(|field| field.group).collect()
     }
 
     fn plan(sizes: &[usize]) -> Plan {
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let fields = sizes.iter().zip(names).map(|(bytes, name)| (name, HostArray::from(vec![1_u8; *bytes])));
-        Plan::of(&HostBatch::from_fields(fields), &terms()).unwrap()
+        Plan::of(&HostBatch::from_fields(fields), &terms(), None).unwrap()
     }
 
     #[test]
@@ -261,25 +194,25 @@ mod tests {
         let plan = plan(&[512, 512, 1 << 20, 8, 8]);
         assert_eq!(offsets(&plan), [0, 512, 1024, (1 << 20) + 1024, (1 << 20) + 1280]);
         assert_eq!(groups(&plan), [Some(0), Some(0), Some(1), Some(2), Some(2)]);
-        assert_eq!(plan.parts.len(), 3);
-        assert_eq!(plan.bytes, (1 << 20) + 1288);
-        assert_eq!(plan.payload, (1 << 20) + 1040);
-        assert!(!plan.is_small);
+        let layout = plan.layout;
+        assert_eq!((layout.parts.len(), layout.bytes, layout.payload), (3, (1 << 20) + 1288, (1 << 20) + 1040));
+        assert!(!layout.is_small);
     }
 
     #[test]
     fn empty_fields_need_no_copy() {
         let plan = plan(&[0, 16, 0]);
         assert_eq!(groups(&plan), [None, Some(0), None]);
-        assert_eq!((plan.parts.len(), plan.bytes, plan.is_small), (1, 16, true));
-        assert_eq!(self::plan(&[0]).bytes, 0);
-        assert_eq!(self::plan(&[]).group_count, 0);
+        let layout = plan.layout;
+        assert_eq!((layout.parts.len(), layout.bytes, layout.is_small), (1, 16, true));
+        assert_eq!(self::plan(&[0]).layout.bytes, 0);
+        assert_eq!(self::plan(&[]).layout.group_count, 0);
     }
 
     #[test]
     fn two_hundred_large_fields_make_no_more_than_sixty_four_groups() {
         let fields = (0..200).map(|index| (index.to_string(), HostArray::zeros::<u8>(vec![SMALL]).unwrap()));
-        let plan = Plan::of(&HostBatch::from_fields(fields), &terms()).unwrap();
+        let plan = Plan::of(&HostBatch::from_fields(fields), &terms(), None).unwrap().layout;
         assert_eq!(plan.group_count, MOST_GROUPS);
         assert!(plan.fields.iter().all(|field| field.group.is_some_and(|group| group < MOST_GROUPS)));
         assert_eq!(plan.parts.iter().map(|part| part.fields.len()).sum::<usize>(), 200);
@@ -288,6 +221,6 @@ mod tests {
     #[test]
     fn two_fields_of_one_name_are_refused() {
         let batch = HostBatch::new().with("a", 1_u8).with("a", 2_u8);
-        assert!(matches!(Plan::of(&batch, &terms()), Err(Error::DuplicateField { field, .. }) if field == "a"));
+        assert!(matches!(Plan::of(&batch, &terms(), None), Err(Error::DuplicateField { field, .. }) if field == "a"));
     }
 }

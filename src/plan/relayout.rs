@@ -37,7 +37,7 @@ pub(crate) enum Fetches {
 }
 
 /// What a plan must know of its device and pipeline.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// What the device calls itself.
     pub(crate) device: u64,

@@ -148,7 +148,7 @@ impl ReadCore {
         let (src, after) = {
             let work = lock(&self.work);
             let src = match &work.origin {
-                Origin::Field(core, place) => core.address(core.fields[*place].offset),
+                Origin::Field(core, place) => core.address(core.layout.fields[*place].offset),
                 Origin::Block(block) => block.memory.ptr,
                 Origin::Elsewhere => std::ptr::null_mut(),
             };

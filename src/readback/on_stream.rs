@@ -162,21 +162,22 @@ struct FieldSource<'a>(&'a BatchCore, usize);
 
 impl Source for FieldSource<'_> {
     unsafe fn enqueue(&self, device: &Shared, stream: &StreamHandle, dst: *mut u8) -> Result<()> {
-        let field = &self.0.fields[self.1];
+        let field = &self.0.layout.fields[self.1];
         let (src, bytes) = (self.0.address(field.offset).cast_const(), field.bytes);
         let direction = direction(bytes);
         // SAFETY: invariant 3 keeps the field until work on the lease's stream, this copy among it, is done; `dst` is the
         // caller's to answer for.
-        let enqueued =
-            unsafe { device.backend.copy(stream, Copy { dst, src, bytes, direction }, &self.0.names[self.1..=self.1]) };
+        let enqueued = unsafe {
+            device.backend.copy(stream, Copy { dst, src, bytes, direction }, &self.0.layout.names[self.1..=self.1])
+        };
         enqueued.map_err(|fault| device.fault(fault))
     }
 }
 
 /// Reads a field on the stream of the lease that writes to it.
 pub(crate) fn read_field(core: &BatchOwner, place: usize, stream: &StreamHandle) -> Result<Arc<ReadCore>> {
-    let field = &core.fields[place];
+    let field = &core.layout.fields[place];
     let layout = (field.dtype, field.dims.clone(), field.bytes);
     let room = try_room(&core.device, field.bytes)?;
-    read(&core.device, layout, core.names[place].clone(), &FieldSource(core, place), stream, room)
+    read(&core.device, layout, core.layout.names[place].clone(), &FieldSource(core, place), stream, room)
 }

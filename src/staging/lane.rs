@@ -9,7 +9,7 @@ use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
 use crate::error::Error;
 use crate::memory::blocks::class_of;
-use crate::plan::{Part, Plan, Way};
+use crate::plan::{Layout, Part, Plan, Way};
 use crate::sync::{Mutex, caught};
 
 /// A batch on its way through the threads.
@@ -36,7 +36,7 @@ impl Drop for StagedBatch {
     fn drop(&mut self) {
         // Mostly on a staging thread, which goes on; and before `active`, since who drains waits for this too.
         // Plans keep views of its arrays.
-        let sources = (std::mem::take(&mut self.batch), std::mem::take(&mut self.plan.fields));
+        let sources = (std::mem::take(&mut self.batch), std::mem::take(&mut self.plan.special));
         caught("the drop of a source", || drop(sources));
     }
 }
@@ -109,7 +109,7 @@ impl Lane {
 
     /// Whether the next batch has its block and is small enough for any thread.
     pub(super) fn is_next_small(&self) -> bool {
-        let small = |batch: &Arc<StagedBatch>| batch.plan.is_small && batch.core.has_block();
+        let small = |batch: &Arc<StagedBatch>| batch.plan.layout.is_small && batch.core.has_block();
         self.block == BlockState::Nobody && self.waiting.front().is_some_and(small)
     }
 
@@ -134,15 +134,15 @@ impl Lane {
                 return Some(Work::Allocate(batch));
             }
             let chunk = match self.cursor {
-                Some(at) => next_chunk(&batch.plan, at),
-                None => first_chunk(&batch.plan, 0),
+                Some(at) => next_chunk(&batch.plan.layout, at),
+                None => first_chunk(&batch.plan.layout, 0),
             };
             let Some(chunk) = chunk.filter(|_| batch.core.failure().is_none()) else {
                 self.cursor = None;
                 spent.extend(self.waiting.pop_front());
                 continue;
             };
-            let segment = match batch.plan.parts[chunk.part].way {
+            let segment = match batch.plan.layout.parts[chunk.part].way {
                 Way::Direct | Way::Rows | Way::Fetched => {
                     self.cursor = Some(chunk);
                     self.unsent.push_back(Unsent::Ready(batch, chunk, None));
@@ -172,7 +172,7 @@ impl Lane {
             .iter()
             .skip(1)
             .filter(|batch| batch.core.has_block())
-            .filter_map(|batch| class_of(batch.plan.bytes))
+            .filter_map(|batch| class_of(batch.plan.layout.bytes))
             .sum()
     }
 
@@ -250,16 +250,16 @@ impl Lane {
 }
 
 /// The chunk that follows another.
-fn next_chunk(plan: &Plan, at: Chunk) -> Option<Chunk> {
-    let part = plan.parts.get(at.part)?;
+fn next_chunk(layout: &Layout, at: Chunk) -> Option<Chunk> {
+    let part = layout.parts.get(at.part)?;
     if at.end == part.end {
-        return first_chunk(plan, at.part + 1);
+        return first_chunk(layout, at.part + 1);
     }
     Some(Chunk { part: at.part, start: at.end, end: part.end.min(at.end + part.chunk) })
 }
 
 /// The first chunk of a part.
-fn first_chunk(plan: &Plan, part: usize) -> Option<Chunk> {
-    let Part { start, end, chunk, .. } = *plan.parts.get(part)?;
+fn first_chunk(layout: &Layout, part: usize) -> Option<Chunk> {
+    let Part { start, end, chunk, .. } = *layout.parts.get(part)?;
     Some(Chunk { part, start, end: end.min(start.saturating_add(chunk)) })
 }

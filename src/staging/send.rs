@@ -12,7 +12,7 @@ use crate::backend::{Copy, Direction, Event, Fault, Rearrangement, StreamHandle}
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::device::{Fetch, Shared};
 use crate::error::Result;
-use crate::plan::{FieldPlan, Part, Plan, Rearranged, Rows, Way, operations};
+use crate::plan::{Field, Part, Plan, Rearranged, Rows, Way, operations};
 use crate::reactor::{Done, Entry, Held};
 
 /// A launch counts as so many operations against the bound of what is pending: it takes 4 KiB of arguments along.
@@ -57,13 +57,13 @@ impl Piece<'_> {
 ///
 /// `dst` is valid for writes of `end - start` bytes and nobody else touches them.
 pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: usize, end: usize, dst: *mut u8) {
-    let Part { way, ref fields, .. } = plan.parts[part];
-    let is_kept = way == Way::Written && plan.bytes >= KEPT;
+    let Part { way, ref fields, .. } = plan.layout.parts[part];
+    let is_kept = way == Way::Written && plan.layout.bytes >= KEPT;
     let next = if is_kept { Next::Kept } else { Next::Read };
     for place in fields.clone() {
         let array = plan.sent(batch, place);
-        let FieldPlan { sent_at: first, sent_bytes, .. } = plan.fields[place];
-        let (from, to) = (start.max(first), end.min(first + sent_bytes));
+        let Field { sent_at: first, ref told, .. } = plan.layout.fields[place];
+        let (from, to) = (start.max(first), end.min(first + told.sent_bytes));
         if from < to {
             // SAFETY: `from` lies in `start..end`, so the address stays in the memory that the caller answers for.
             let dst = unsafe { dst.add(from - start) };
@@ -78,7 +78,7 @@ pub(super) unsafe fn fill(batch: &HostBatch, plan: &Plan, part: usize, start: us
 /// its block is quarantined.
 pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
     let device = &core.device;
-    let part = &piece.plan.parts[piece.part];
+    let part = &piece.plan.layout.parts[piece.part];
     let bytes = piece.end - piece.start;
     let stream = piece.stream(device);
     let (enqueued, operations) = enqueue(core, &piece);
@@ -111,7 +111,7 @@ pub(super) fn send(core: &BatchOwner, piece: Piece<'_>) -> Result<()> {
             return Err(crate::reactor::unrecorded(error));
         }
     };
-    let last_part = piece.plan.parts.get(piece.part + 1).is_none_or(|next| next.group != part.group);
+    let last_part = piece.plan.layout.parts.get(piece.part + 1).is_none_or(|next| next.group != part.group);
     let ends_group = last_part && piece.end == part.end;
     let from = piece.from;
     let entry = |held, done| {
@@ -167,8 +167,8 @@ pub(super) fn keep(core: &BatchOwner, held: Held, group: usize) {
 /// Enqueues the copies of a piece. Answers how many operations they are.
 fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
     let (device, dst) = (&core.device, core.address(piece.start));
-    let part = &piece.plan.parts[piece.part];
-    let names = &core.names[part.fields.clone()];
+    let part = &piece.plan.layout.parts[piece.part];
+    let names = &core.layout.names[part.fields.clone()];
     match piece.from {
         From::Dense(src) => {
             let copy = Copy { dst, src, bytes: piece.end - piece.start, direction: Direction::HostToDevice };
@@ -200,7 +200,7 @@ fn enqueue(core: &BatchOwner, piece: &Piece<'_>) -> (Result<(), Fault>, usize) {
 fn rearrange(
     core: &BatchOwner,
     part: &Part,
-    (field, rearranged): (&FieldPlan, &Rearranged),
+    (field, rearranged): (&Field, &Rearranged),
     copied: &Event,
     last_bytes: usize,
 ) -> Result<()> {
@@ -219,7 +219,7 @@ fn rearrange(
     };
     // SAFETY: invariants 1 and 3: both ends lie in the block of `core`, which the entry below keeps until the event behind
     // the kernel has fired; nobody else writes there before. Without an event the block is quarantined.
-    let launched = unsafe { device.backend.rearrange(stream, rearrangement, &core.names[part.fields.clone()]) };
+    let launched = unsafe { device.backend.rearrange(stream, rearrangement, &core.layout.names[part.fields.clone()]) };
     launched.map_err(|fault| device.fault(fault))?;
     let event = device.record(stream).map_err(|error| {
         core.quarantined.raise();
@@ -242,8 +242,8 @@ pub(super) fn send_inline(
 ) -> Result<()> {
     let device = &core.device;
     let mut src = segment.as_ref().map_or(std::ptr::null_mut(), |segment| device.engine.address(segment.offset));
-    let last_staged = plan.parts.iter().rposition(|part| part.way == Way::Staged);
-    for (index, part) in plan.parts.iter().enumerate() {
+    let last_staged = plan.layout.parts.iter().rposition(|part| part.way == Way::Staged);
+    for (index, part) in plan.layout.parts.iter().enumerate() {
         let (held, from) = match part.way {
             Way::Direct | Way::Rows | Way::Fetched => direct(batch, plan, index),
             Way::Written => {
@@ -277,12 +277,12 @@ pub(super) fn send_inline(
 
 /// Whether all of a batch is one part that goes through staging.
 pub(super) fn is_one_staged_part(plan: &Plan) -> bool {
-    matches!(plan.parts.as_slice(), [part] if part.way == Way::Staged)
+    matches!(plan.layout.parts.as_slice(), [part] if part.way == Way::Staged)
 }
 
 /// Stages a batch of one part, which is enqueued later.
 pub(super) fn parcel(core: &BatchOwner, batch: HostBatch, plan: &Plan, segment: Segment) -> Parcel {
-    let Part { group, ref fields, start, end, .. } = plan.parts[0];
+    let Part { group, ref fields, start, end, .. } = plan.layout.parts[0];
     let device = &core.device;
     // SAFETY: the segment is ours until it is released, and as long as the part.
     unsafe { fill(&batch, plan, 0, start, end, device.engine.address(segment.offset)) };
@@ -298,7 +298,7 @@ pub(super) fn parcel_bytes(core: &BatchOwner, plan: &Plan) -> usize {
 
 /// Bytes of a segment that holds all staged parts of a plan.
 pub(super) fn segment_bytes(plan: &Plan) -> usize {
-    let staged = plan.parts.iter().filter(|part| part.way == Way::Staged);
+    let staged = plan.layout.parts.iter().filter(|part| part.way == Way::Staged);
     staged.map(|part| part.bytes().next_multiple_of(crate::plan::ALIGN)).sum()
 }
 
@@ -316,7 +316,7 @@ pub(super) fn send_chunk(
             let src = device.engine.address(segment.offset).cast_const();
             (Held { segment: Some(segment), source: None }, From::Dense(src))
         }
-        None if staged.plan.parts[part].way == Way::Written => (Held::default(), From::Written),
+        None if staged.plan.layout.parts[part].way == Way::Written => (Held::default(), From::Written),
         None => direct(&staged.batch, &staged.plan, part),
     };
     if let Some(error) = device.lost().or_else(|| staged.core.failure().cloned()) {
@@ -327,7 +327,7 @@ pub(super) fn send_chunk(
 }
 
 fn direct<'a>(batch: &'a HostBatch, plan: &'a Plan, part: usize) -> (Held, From<'a>) {
-    let part = &plan.parts[part];
+    let part = &plan.layout.parts[part];
     let array = plan.sent(batch, part.fields.start);
     let from = match array.contiguous_bytes() {
         Some(src) => From::Dense(src),

@@ -288,7 +288,8 @@ fn merged(device: &Shared, parcels: &[Parcel]) -> SmallVec<[Pitched; 8]> {
 #[expect(unsafe_code, reason = "copies are enqueued by address")]
 fn copy(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
     let copies = merged(device, parcels);
-    let names: SmallVec<[_; 16]> = parcels.iter().map(|parcel| &parcel.core.names[parcel.fields.clone()]).collect();
+    let names: SmallVec<[_; 16]> =
+        parcels.iter().map(|parcel| &parcel.core.layout.names[parcel.fields.clone()]).collect();
     // SAFETY: invariant 1: each block belongs to its batch and each segment to its parcel, and both go into an entry which
     // the reactor keeps until the event behind the copies has fired. Without an event they are quarantined and kept.
     let copied = unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &names) };

@@ -1,6 +1,7 @@
 //! [`ToDevice`], from [`BatchStreamExt::to_device`](super::BatchStreamExt::to_device).
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::stream::{FusedStream, Stream};
@@ -11,7 +12,7 @@ use super::fairness::Fairness;
 use crate::batch::{HostBatch, IntoBatch};
 use crate::device::planned;
 use crate::error::Error;
-use crate::plan::{Plan, Relayout, Terms};
+use crate::plan::{Layout, Plan, Relayout};
 use crate::{Device, Transfer};
 
 /// Stream for the [`to_device`](super::BatchStreamExt::to_device) method.
@@ -25,6 +26,8 @@ pub struct ToDevice<St> {
     /// A batch that waits for admission.
     waiting: Option<Waiting>,
     relayout: Option<Relayout>,
+    /// That of the batch before: the next one is mostly like it.
+    layout: Option<Arc<Layout>>,
     state: State,
     fairness: Fairness,
 }
@@ -33,7 +36,6 @@ pub struct ToDevice<St> {
 struct Waiting {
     batch: HostBatch,
     plan: Plan,
-    terms: Terms,
     bytes: usize,
 }
 
@@ -66,7 +68,15 @@ impl<St> ToDevice<St> {
     pub(super) fn new(source: St, device: &Device) -> Self {
         let pipeline = device.shared().admission.open();
         let open = Open(Place::new(device.shared().clone(), pipeline));
-        Self { source, open, waiting: None, relayout: None, state: State::Open, fairness: Fairness::default() }
+        Self {
+            source,
+            open,
+            waiting: None,
+            relayout: None,
+            layout: None,
+            state: State::Open,
+            fairness: Fairness::default(),
+        }
     }
 
     /// Names the pipeline: it gets a row of that name in [`Device::stats`](crate::Device::stats).
@@ -88,12 +98,22 @@ where
     St::Item: IntoBatch,
 {
     /// Plans an item of the source. One that can't be sent becomes a transfer that has already failed.
-    fn plan(open: &Open, relayout: Option<Relayout>, item: St::Item) -> Result<Waiting, Error> {
+    fn plan(
+        open: &Open,
+        relayout: Option<Relayout>,
+        layout: &mut Option<Arc<Layout>>,
+        item: St::Item,
+    ) -> Result<Waiting, Error> {
         let batch = item.into_batch()?;
         let device = open.0.device();
         let terms = device.terms(relayout);
-        match planned(&batch, &terms, (device, open.0.pipeline())) {
-            Ok((plan, bytes)) => Ok(Waiting { batch, plan, terms, bytes }),
+        match planned(&batch, &terms, (device, open.0.pipeline()), layout.as_ref()) {
+            Ok((plan, bytes)) => {
+                if !layout.as_ref().is_some_and(|layout| Arc::ptr_eq(layout, &plan.layout)) {
+                    *layout = Some(plan.layout.clone());
+                }
+                Ok(Waiting { batch, plan, bytes })
+            }
             Err(error) => Err(error.with_batch(batch)),
         }
     }
@@ -123,7 +143,7 @@ where
                 this.open.close();
                 return Poll::Ready(None);
             };
-            match Self::plan(this.open, *this.relayout, item) {
+            match Self::plan(this.open, *this.relayout, this.layout, item) {
                 Ok(waiting) => *this.waiting = Some(waiting),
                 Err(error) => {
                     progress.made();
@@ -134,11 +154,11 @@ where
         let bytes = this.waiting.as_ref().map_or(0, |waiting| waiting.bytes);
         let admitted = ready!(this.open.0.poll(bytes, context));
         progress.made();
-        let Some(Waiting { batch, plan, terms, .. }) = this.waiting.take() else { return Poll::Pending };
+        let Some(Waiting { batch, plan, .. }) = this.waiting.take() else { return Poll::Pending };
         Poll::Ready(Some(match admitted {
             Ok(grant) => {
                 let (device, pipeline) = (this.open.0.device(), this.open.0.pipeline());
-                Transfer::submit(device, pipeline, batch, plan, &terms, grant)
+                Transfer::submit(device, pipeline, batch, plan, grant)
             }
             Err(error) => {
                 if error.is_fatal() {

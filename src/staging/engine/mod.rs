@@ -163,7 +163,7 @@ impl Engine {
     /// Takes a batch up. Batches of one pipeline keep their order.
     pub(crate) fn push(&self, batch: StagedBatch) {
         let pipeline = batch.core.pipeline.id();
-        let is_small = batch.plan.is_small && self.threads > 0;
+        let is_small = batch.plan.layout.is_small && self.threads > 0;
         lock(&self.state).lanes.entry(pipeline).or_default().push(Arc::new(batch));
         if !is_small || !self.help(pipeline) {
             self.kick();

@@ -29,7 +29,7 @@ impl Engine {
         if let Some(job) = state.jobs.pop_front() {
             return Some(Task::Job(job));
         }
-        let spent_bytes = || state.spent.iter().map(|batch| batch.plan.bytes).sum::<usize>();
+        let spent_bytes = || state.spent.iter().map(|batch| batch.plan.layout.bytes).sum::<usize>();
         let is_full = state.spent.len() >= MOST_SPENT || spent_bytes() >= self.chunk_bytes;
         if !is_full
             && !state.held
