@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations a batch on the consumer's thread: the array's owner, the list of fields, the batch on the device, and
+/// Allocations a batch on the consumer's thread: the array's owner, what it is a view of, the batch on the device, and
 /// `buffered`'s own node.
 const A_BATCH: f64 = 4.0;
 

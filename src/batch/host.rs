@@ -8,6 +8,9 @@ use smallvec::SmallVec;
 use super::{HostArray, Name};
 use crate::error::{Error, Result};
 
+/// Who adds a second array mostly adds some more.
+const MORE: usize = 7;
+
 /// Where a loader can resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
@@ -30,7 +33,7 @@ pub struct Cursor {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct HostBatch {
-    fields: SmallVec<[(Name, HostArray); 4]>,
+    fields: SmallVec<[(Name, HostArray); 1]>,
     meta: Option<Arc<dyn Any + Send + Sync>>,
     cursor: Option<Cursor>,
 }
@@ -46,6 +49,9 @@ impl HostBatch {
     /// Adds an array. Two of one name make the transfer fail.
     #[must_use]
     pub fn with(mut self, name: impl AsRef<str>, array: impl Into<HostArray>) -> Self {
+        if self.fields.len() == self.fields.inline_size() {
+            self.fields.reserve(MORE);
+        }
         self.fields.push((Name::new(name), array.into()));
         self
     }

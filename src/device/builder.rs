@@ -151,11 +151,11 @@ impl<'a> DeviceBuilder<'a> {
         self
     }
 
-    /// Lets so many small batches, 256 at most, go to the device in one call where the source is ahead of the link; 16 by
+    /// Lets so many small batches, 256 at most, go to the device in one call where the source is ahead of the link; 32 by
     /// default on a GPU, 1 elsewhere, which sends each by itself.
     ///
     /// A batch of at most 64 KiB, or 16 KiB that must be gathered, waits for company if others are on their way or its pipeline
-    /// has more that are not taken yet: until there are so many, until somebody polls a transfer that is not there, until the
+    /// has more that are not taken yet: until there are so many or 256 KiB of them, until somebody polls a transfer that is not there, until the
     /// link has run dry and half of the pipeline's batches wait, or for 200 µs and until a staging thread is free. A call that
     /// fails fails all of its batches. The host backend has no calls to save, but for one with a
     /// [`link_model`](Self::link_model).
@@ -366,7 +366,7 @@ fn arena_of(backend: &dyn Backend) -> Option<Arena> {
 /// A GPU's driver takes longer for a call than the link for a small batch.
 const fn default_together(kind: DeviceKind) -> usize {
     match kind {
-        DeviceKind::Cuda => 16,
+        DeviceKind::Cuda => 32,
         DeviceKind::Host | DeviceKind::Simulated => 1,
     }
 }

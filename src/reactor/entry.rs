@@ -144,6 +144,16 @@ impl Entry {
         }
     }
 
+    /// Whether somebody has nothing else to take meanwhile.
+    pub(super) fn is_waited_for(&self) -> bool {
+        match &self.done {
+            Done::Chunk(core, ..) | Done::Group(core, _) => core.pipeline.is_waited_for(),
+            Done::Many(sent) => sent.iter().any(|sent| sent.core.pipeline.is_waited_for()),
+            Done::Orphan(_) => false,
+            Done::Read(..) => true,
+        }
+    }
+
     /// What the event answers.
     pub(crate) fn ask(&self, device: &Shared) -> Asked {
         device.counters.polls.fetch_add(1, Ordering::Relaxed);

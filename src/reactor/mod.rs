@@ -276,7 +276,7 @@ fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now
             device.counters.noticed(now.saturating_sub(entry.asked));
         }
         moved = true;
-        pace.found_left |= entry.is_left_to_polls;
+        pace.found_left |= entry.is_left_to_polls && entry.is_waited_for();
         match asked {
             Asked::NotYet | Asked::Fired => entry.complete(device, Ok(())),
             Asked::Unknown(error) if !device.is_lost() => entry.lose(device, error),

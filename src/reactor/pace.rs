@@ -164,8 +164,11 @@ impl Pace {
             let left = deadline.saturating_sub(now).max(Duration::from_micros(1));
             wait = Some(wait.map_or(left, |wait| wait.min(left)));
         }
+        let is_idle = streams.iter().all(|(_, entries)| entries.is_empty());
+        if is_idle && device.reactor.polls.ago(now).is_some_and(|ago| ago < LINGERS) {
+            wait = Some(wait.map_or(PATIENCE, |wait| wait.min(PATIENCE)));
+        }
         match wait {
-            None if device.reactor.polls.ago(now).is_some_and(|ago| ago < LINGERS) => Wait::For(PATIENCE),
             None => Wait::UntilWoken,
             Some(Duration::ZERO) => Wait::Not,
             Some(time) => Wait::For(time),

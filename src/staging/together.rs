@@ -22,6 +22,8 @@ use crate::reactor::{Done, Entry, Held};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::{IS_MODEL, Mutex, caught, lock};
 
+/// So many bytes are enough for a call, however few batches they are: who copies them into the ring takes longer than it.
+const ENOUGH: usize = 256 << 10;
 /// How long they wait at most, unless a test drives the device. In a model, where no time goes by, it is over at once.
 const HOLD: Duration = if IS_MODEL { Duration::ZERO } else { Duration::from_micros(200) };
 
@@ -61,6 +63,8 @@ pub(crate) struct Together {
 #[derive(Debug, Default)]
 struct State {
     parcels: Vec<Parcel>,
+    /// How many bytes wait.
+    bytes: usize,
     /// Since when the first of them waits.
     since: Duration,
     /// A thread is enqueueing: nobody else may, so that order is kept.
@@ -88,18 +92,19 @@ impl Together {
 
     /// Takes a parcel, and enqueues all that wait if they are enough. Answers whether they were.
     pub(super) fn post(&self, device: &Arc<Shared>, parcel: Parcel) -> bool {
-        let (count, is_short, since) = {
+        let (count, bytes, is_short, since) = {
             let mut state = lock(&self.state);
             if state.parcels.is_empty() {
                 state.since = device.clock.now();
             }
+            state.bytes += parcel.bytes();
             state.parcels.push(parcel);
             self.waiting.store(state.parcels.len(), Ordering::Release);
-            (state.parcels.len(), self.is_short(&state), state.since)
+            (state.parcels.len(), state.bytes, self.is_short(&state), state.since)
         };
         // Who finds the link dry looks for what waits, after a fence as well: one of the two sees the other.
         fence(Ordering::SeqCst);
-        let is_enough = count >= self.most;
+        let is_enough = count >= self.most || bytes >= ENOUGH;
         if is_enough || (is_short && device.is_idle()) {
             self.flush(device);
         } else if let (1, Some(hold)) = (count, self.hold) {
@@ -199,7 +204,8 @@ impl Together {
 
     fn take(&self, state: &mut State) -> Vec<Parcel> {
         let count = state.parcels.len().min(self.most);
-        let taken = state.parcels.drain(..count).collect();
+        let taken: Vec<_> = state.parcels.drain(..count).collect();
+        state.bytes -= taken.iter().map(Parcel::bytes).sum::<usize>();
         self.waiting.store(state.parcels.len(), Ordering::Release);
         taken
     }
