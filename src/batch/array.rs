@@ -257,6 +257,20 @@ impl HostArray {
         Some(self.0.bytes.ptr())
     }
 
+    /// Whether it is contiguous, of that type and of that shape, whose bytes fit an address space.
+    pub(crate) fn is_dense_as(&self, dtype: Dtype, shape: &[usize]) -> bool {
+        let View { stored, shape: own, steps, changes, .. } = &*self.0;
+        if *stored != dtype || !changes.is_empty() || own.len() != shape.len() {
+            return false;
+        }
+        let mut expected = 1_isize;
+        own.iter().zip(shape).zip(steps).rev().all(|((len, wanted), step)| {
+            let is_next = *len == 1 || matches!(step, Step::Strided(stride) if *stride == expected);
+            expected = expected.wrapping_mul(len.cast_signed());
+            len == wanted && is_next
+        })
+    }
+
     /// The same elements as they are stored.
     pub(crate) fn unchanged(&self) -> Self {
         View { changes: Vec::new(), ..self.to_view() }.into()

@@ -118,6 +118,9 @@ impl<'a> DeviceBuilder<'a> {
     /// Limits device memory to so many bytes, in size classes; by default 4 GiB, or half of what a GPU has free if that is
     /// less.
     ///
+    /// Where small batches share calls ([`batches_per_call`](Self::batches_per_call)) and the limit is 64 MiB or more, there
+    /// are 2 MiB beside it, for as long as the device lives: blocks of up to 16 KiB lie there side by side, and count as others.
+    ///
     /// A depth of n wants room for about n + 3 batches: n queued or arrived, one in use, one whose work is not done, and
     /// one that is kept for a pipeline which may be made later.
     pub const fn memory_bytes(mut self, bytes: usize) -> Self {
@@ -159,6 +162,8 @@ impl<'a> DeviceBuilder<'a> {
     /// link has run dry and half of the pipeline's batches wait, or for 200 µs and until a staging thread is free. A call that
     /// fails fails all of its batches. The host backend has no calls to save, but for one with a
     /// [`link_model`](Self::link_model).
+    ///
+    /// Those whose blocks lie side by side, as they do while batches come and go in order, are one copy of the driver's.
     pub const fn batches_per_call(mut self, batches: usize) -> Self {
         self.batches_per_call = Some(batches);
         self
@@ -319,7 +324,6 @@ impl<'a> DeviceBuilder<'a> {
         let chunk = (staging / 4 / 256 * 256).min(CHUNK_BYTES);
         let can_fetch = single.is_none() && backend.fetches();
         let admission = Admission::new(memory, self.admission_timeout);
-        // Without it small batches have blocks of their own.
         let arena = if together > 1 && memory >= ARENAS * arena::BYTES { arena_of(backend.as_ref()) } else { None };
         let parts = Parts {
             fetching: Fetching::new(if can_fetch { self.fetch_kernels } else { FetchKernels::Never }),
@@ -358,9 +362,13 @@ fn checked_together(batches: usize) -> Result<usize> {
     }
 }
 
-/// Memory for small batches, side by side.
+/// Memory for small batches, side by side. Without it they have blocks of their own.
 fn arena_of(backend: &dyn Backend) -> Option<Arena> {
-    backend.alloc(Space::Device, arena::BYTES).map(Arena::new).ok()
+    let allocated = backend.alloc(Space::Device, arena::BYTES);
+    allocated
+        .inspect_err(|fault| tracing::debug!(code = fault.code, "no memory for small batches, side by side"))
+        .ok()
+        .map(Arena::new)
 }
 
 /// A GPU's driver takes longer for a call than the link for a small batch.

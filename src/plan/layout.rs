@@ -80,9 +80,87 @@ impl Field {
     /// Whether a contiguous array takes the same way to the same place as the one that this was made for.
     fn is_like(&self, array: &HostArray, device: u64) -> bool {
         let is_direct = self.told.way == Way::Direct;
-        array.dtype() == self.dtype
-            && array.shape() == self.dims.shape.as_slice()
+        array.is_dense_as(self.dtype, &self.dims.shape)
             && (self.bytes == 0 || (array.page_locked() == Some(device)) == is_direct)
-            && array.is_contiguous()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ndarray::{Array2, s};
+
+    use super::*;
+    use crate::backend::Rearranges;
+    use crate::plan::{Fetches, Plan, Relayout};
+
+    fn terms() -> Terms {
+        Terms {
+            device: 1,
+            rearranges: Rearranges::Fast,
+            relayout: Relayout::Auto,
+            chunk_bytes: 4 << 20,
+            is_in_reach: false,
+            fetches: Fetches::Nothing,
+        }
+    }
+
+    fn array() -> HostArray {
+        Array2::<f32>::zeros((4, 6)).into()
+    }
+
+    fn batch(images: HostArray) -> HostBatch {
+        HostBatch::new().with("images", images).with("labels", vec![0_i64; 4])
+    }
+
+    #[test]
+    fn a_batch_alike_is_not_planned_again() {
+        let first = Plan::of(&batch(array()), &terms(), None).unwrap();
+        let again = Plan::of(&batch(array()), &terms(), Some(&first.layout)).unwrap();
+        assert!(Arc::ptr_eq(&first.layout, &again.layout));
+        assert_eq!(again.layout.names.as_slice(), ["images", "labels"]);
+    }
+
+    #[test]
+    fn whatever_else_a_plan_depends_on_makes_another_one() {
+        let last = Plan::of(&batch(array()), &terms(), None).unwrap().layout;
+        let locked = |device| array().locked_for(device, Arc::new(()));
+        let labels = || vec![0_i64; 4];
+        let others = [
+            ("a name", HostBatch::new().with("image", array()).with("labels", labels())),
+            ("their order", HostBatch::new().with("labels", labels()).with("images", array())),
+            ("one more", batch(array()).with("weights", [1.0_f32])),
+            ("one less", HostBatch::new().with("images", array())),
+            ("a type as long", batch(Array2::<u32>::zeros((4, 6)).into())),
+            ("a shape as long", batch(Array2::<f32>::zeros((6, 4)).into())),
+            ("the number of rows", batch(Array2::<f32>::zeros((3, 6)).into())),
+            ("the number of axes", batch(ndarray::Array3::<f32>::zeros((4, 6, 1)).into())),
+            (
+                "memory in another order",
+                batch(HostArray::from(Array2::<f32>::zeros((6, 4))).permuted_axes([1, 0]).unwrap()),
+            ),
+            ("rows apart", batch(HostArray::from(Array2::<f32>::zeros((4, 7))).slice(s![.., ..6]).unwrap())),
+            ("a conversion", batch(HostArray::from(Array2::<u8>::zeros((4, 6))).cast::<f32>())),
+            ("page-locked memory", batch(locked(1))),
+            ("a name given twice", HostBatch::new().with("images", array()).with("images", labels())),
+        ];
+        for (what, other) in others {
+            assert!(!last.serves(&other, &terms()), "{what}");
+        }
+        assert!(last.serves(&batch(locked(2)), &terms()), "locked for another device it is pageable here");
+        assert!(!last.serves(&batch(array()), &Terms { relayout: Relayout::Host, ..terms() }));
+        let direct = Plan::of(&batch(locked(1)), &terms(), None).unwrap().layout;
+        assert!(direct.serves(&batch(locked(1)), &terms()) && !direct.serves(&batch(array()), &terms()));
+    }
+
+    #[test]
+    fn what_depends_on_where_elements_lie_serves_no_other_batch() {
+        for images in
+            [array().cast::<f64>(), array().select_rows([3, 0, 2]).unwrap(), array().permuted_axes([1, 0]).unwrap()]
+        {
+            let last = Plan::of(&batch(images.clone()), &terms(), None).unwrap().layout;
+            assert!(!last.serves(&batch(images), &terms()));
+        }
     }
 }

@@ -116,17 +116,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_to_lie_side_by_side_does_so_up_to_the_end_and_goes_on_with_the_lowest_room() {
+        let mut ring = Ring::new(2048);
+        let mut places = Vec::new();
+        for _ in 0..6 {
+            let segment = ring.take_beside(256, 1024).unwrap();
+            places.push(segment.offset);
+            ring.release(&segment);
+        }
+        assert_eq!(places, [0, 256, 512, 768, 0, 256]);
+        let far = [ring.take_beside(512, 1024), ring.take_beside(512, 1024)].map(|taken| taken.unwrap().offset);
+        assert_eq!(far, [512, 0]);
+        assert_eq!(ring.take_beside(1024, 1024).unwrap().offset, 1024, "beyond the end rather than nowhere");
+        assert_eq!(ring.take_beside(1, 1024), None);
+    }
+
+    #[test]
     fn more_than_the_ring_never_fits() {
         assert_eq!(Ring::new(1024).take(1025), None);
     }
 
     proptest! {
         #[test]
-        fn segments_never_overlap_and_all_room_comes_back(steps in proptest::collection::vec((1_usize..700, any::<prop::sample::Index>()), 1..200)) {
+        fn segments_never_overlap_and_all_room_comes_back(steps in proptest::collection::vec((1_usize..700, any::<bool>(), any::<prop::sample::Index>()), 1..200)) {
             let mut ring = Ring::new(2048);
             let mut live: Vec<Segment> = Vec::new();
-            for (bytes, pick) in steps {
-                match ring.take(bytes) {
+            for (bytes, beside, pick) in steps {
+                match if beside { ring.take_beside(bytes, 1024) } else { ring.take(bytes) } {
                     Some(segment) => {
                         prop_assert!(segment.offset + bytes <= 2048);
                         for other in &live {

@@ -203,8 +203,11 @@ impl Together {
     }
 
     fn take(&self, state: &mut State) -> Vec<Parcel> {
-        let count = state.parcels.len().min(self.most);
-        let taken: Vec<_> = state.parcels.drain(..count).collect();
+        let taken: Vec<_> = if state.parcels.len() > self.most {
+            state.parcels.drain(..self.most).collect()
+        } else {
+            std::mem::replace(&mut state.parcels, Vec::with_capacity(self.most))
+        };
         state.bytes -= taken.iter().map(Parcel::bytes).sum::<usize>();
         self.waiting.store(state.parcels.len(), Ordering::Release);
         taken

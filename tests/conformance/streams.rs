@@ -2,10 +2,11 @@
 
 use futures::stream::FusedStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
-use inflight::{BatchStreamExt, Depth, Error, Failure, HostBatch};
+use inflight::{BatchStreamExt, Depth, Error, Failure, HostArray, HostBatch};
+use ndarray::Array2;
 use tokio_test::{assert_pending, assert_ready, task};
 
-use crate::bed::{by_hand, on_each};
+use crate::bed::{by_hand, elements, on_each, on_host};
 
 fn source(count: u8) -> impl Stream<Item = (&'static str, Vec<u8>)> + Unpin {
     stream::iter((0..count).map(|n| ("x", vec![n; 64])))
@@ -38,6 +39,39 @@ fn size_hints_count_what_is_still_to_come() {
     assert_eq!(reads.size_hint(), (0, Some(0)));
     let until = stream::iter([Ok(1), Err("x")]).until_error(&Failure::<&str>::new());
     assert_eq!(until.size_hint(), (0, Some(2)));
+}
+
+#[test]
+fn batches_unlike_the_one_before_have_their_own_names_shapes_and_types() {
+    let batch = |n: u8| match n % 5 {
+        0 | 1 => HostBatch::new().with("x", vec![n; 64]).with("y", vec![f32::from(n); 8]),
+        2 => HostBatch::new().with("x", vec![n; 64]).with("z", vec![f32::from(n); 8]),
+        3 => HostBatch::new().with("x", vec![n; 32]).with("y", vec![u32::from(n); 8]),
+        _ => HostBatch::new().with("x", HostArray::from(Array2::from_elem((2, 8), n)).permuted_axes([1, 0]).unwrap()),
+    };
+    on_each(
+        |builder| builder,
+        |bed| async move {
+            let mut batches = stream::iter((0..40).map(batch)).to_device(&bed.device).buffered(3);
+            for n in 0..40_u8 {
+                let found = batches.try_next().await.unwrap().unwrap();
+                let expected = batch(n);
+                assert!(found.names().eq(expected.names()), "batch {n}");
+                for name in expected.names() {
+                    let (array, expected) = (found.field(name).unwrap(), expected.field(name).unwrap());
+                    assert_eq!((array.shape(), array.dtype()), (expected.shape(), expected.dtype()), "batch {n}");
+                }
+                let x = on_host::<u8>(&found, "x").await;
+                assert!(x.iter().all(|element| *element == n), "batch {n}");
+                match n % 5 {
+                    0 | 1 => assert_eq!(elements(&on_host::<f32>(&found, "y").await), [f32::from(n); 8]),
+                    2 => assert_eq!(elements(&on_host::<f32>(&found, "z").await), [f32::from(n); 8]),
+                    3 => assert_eq!(elements(&on_host::<u32>(&found, "y").await), [u32::from(n); 8]),
+                    _ => {}
+                }
+            }
+        },
+    );
 }
 
 #[test]

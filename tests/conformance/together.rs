@@ -189,6 +189,65 @@ fn one_call_of_eight_counts_once_and_is_asked_once() {
     drop(transfers);
 }
 
+#[test]
+fn what_lies_side_by_side_is_one_copy_padding_and_all() {
+    let sim = sim(16);
+    let sizes = [1024, 600, 2000, 1000, 16 << 10, 900];
+    let mut transfers: Vec<_> =
+        (0_u8..).zip(sizes).map(|(n, bytes)| sim.device().try_transfer(("x", vec![n; bytes])).unwrap()).collect();
+    assert!((&mut transfers[5]).now_or_never().is_none(), "it sends all that waits");
+    // In blocks of 1024, 2048, 1024 and 16384 bytes.
+    assert_eq!(copies(&sim), [(1, 1024), (5, 1024 + 2048 + 1024 + 16_384 + 900)]);
+    sim.complete_all();
+    for ((n, bytes), transfer) in (0_u8..).zip(sizes).zip(transfers) {
+        let batch = transfer.now_or_never().unwrap().unwrap();
+        assert_eq!(elements(&batch.field("x").unwrap().as_host::<u8>().unwrap().to_owned()), vec![n; bytes]);
+    }
+}
+
+#[test]
+fn what_does_not_lie_side_by_side_is_copied_apart() {
+    // So little that no memory is kept for small batches beside it.
+    let builder = |builder: inflight::DeviceBuilder<'static>| builder.memory_bytes(32 << 20).batches_per_call(16);
+    let sim = Simulator::with(builder).unwrap();
+    let send = |bytes: usize| sim.device().try_transfer(("x", vec![5_u8; bytes])).unwrap();
+    let first: Vec<_> = [1000, 1000, 1000, 1000].map(send).into();
+    sim.complete_all();
+    drop(first);
+    let mut transfers: Vec<_> = [1000, 1000, 1000].map(send).into();
+    assert!((&mut transfers[2]).now_or_never().is_none());
+    assert_eq!(copies(&sim), [(1, 1000), (2, 2000)]);
+}
+
+#[test]
+fn the_block_of_another_batch_is_not_written_i1() {
+    let sim = sim(16);
+    let send = |n: u8, bytes: usize| sim.device().try_transfer(("x", vec![n; bytes])).unwrap();
+    let batches: Vec<_> = [send(1, 1024), send(2, 1024), send(3, 1024), send(4, 1024)].into();
+    sim.complete_all();
+    let mut batches: Vec<_> = batches.into_iter().map(|transfer| transfer.now_or_never().unwrap().unwrap()).collect();
+    // Room on both sides of one that is in use.
+    let kept = batches.remove(1);
+    drop(batches);
+    let again: Vec<_> = (5..12).map(|n| send(n, 700)).collect();
+    sim.complete_all();
+    let first =
+        |batch: &inflight::DeviceBatch| elements(&batch.field("x").unwrap().as_host::<u8>().unwrap().to_owned());
+    assert_eq!(first(&kept), [2; 1024]);
+    for (n, transfer) in (5..12).zip(again) {
+        assert_eq!(first(&transfer.now_or_never().unwrap().unwrap()), [n; 700]);
+    }
+}
+
+#[test]
+fn a_quarter_of_a_mebibyte_is_enough_for_a_call() {
+    let sim = sim(256);
+    let transfers: Vec<_> = (0..6).map(|_| sim.device().try_transfer(("x", vec![7_u8; 60_000])).unwrap()).collect();
+    let sent: usize = copies(&sim).iter().map(|(batches, _)| batches).sum();
+    assert_eq!(sent, 6);
+    drop(transfers);
+}
+
 /// Sends another batch when it is dropped.
 struct Sender(Vec<u8>, Device, Arc<Mutex<Vec<Transfer>>>);
 

@@ -90,6 +90,7 @@ fn small_batches_of_a_source_that_is_ahead_share_calls_and_records() {
     println!("{BATCHES} batches: {alone} copies alone, {} of several, {records} records", old + new);
     assert!(alone + old + new <= BATCHES / 2, "several go in one call");
     assert_eq!(records, alone + old + new, "one record for each call");
+    assert!(old + new <= alone / 4, "they lie side by side, here and there: one copy brings several");
     rig.finish();
 }
 
