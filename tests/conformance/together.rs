@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use futures::future::try_join_all;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use inflight::sim::{FaultPoint, PendingStream, Simulator};
-use inflight::{BatchStreamExt, Device, Error, HostArray, LinkModel, Transfer};
+use inflight::{BatchStreamExt, Device, DeviceBatch, Error, HostArray, LinkModel, Transfer};
 
 use crate::bed::{elements, on_each, on_host, pattern};
 
@@ -221,22 +221,30 @@ fn what_does_not_lie_side_by_side_is_copied_apart() {
 
 #[test]
 fn the_block_of_another_batch_is_not_written_i1() {
+    const BYTES: usize = 16 << 10;
     let sim = sim(16);
-    let send = |n: u8, bytes: usize| sim.device().try_transfer(("x", vec![n; bytes])).unwrap();
-    let batches: Vec<_> = [send(1, 1024), send(2, 1024), send(3, 1024), send(4, 1024)].into();
+    let send = |n: u8| sim.device().try_transfer(("x", vec![n; BYTES])).unwrap();
+    // As many as lie side by side in all, so that the next ones begin at the front again.
+    let all: Vec<_> = (0..128).map(send).collect();
     sim.complete_all();
-    let mut batches: Vec<_> = batches.into_iter().map(|transfer| transfer.now_or_never().unwrap().unwrap()).collect();
-    // Room on both sides of one that is in use.
-    let kept = batches.remove(1);
+    let mut batches: Vec<_> = all.into_iter().map(|transfer| transfer.now_or_never().unwrap().unwrap()).collect();
+    let kept = batches.remove(2);
     drop(batches);
-    let again: Vec<_> = (5..12).map(|n| send(n, 700)).collect();
+    // The first goes at once; the second lies before the one that is in use, the third behind it.
+    let again: Vec<_> = (201..204).map(send).collect();
     sim.complete_all();
-    let first =
-        |batch: &inflight::DeviceBatch| elements(&batch.field("x").unwrap().as_host::<u8>().unwrap().to_owned());
-    assert_eq!(first(&kept), [2; 1024]);
-    for (n, transfer) in (5..12).zip(again) {
-        assert_eq!(first(&transfer.now_or_never().unwrap().unwrap()), [n; 700]);
-    }
+    let found = |batch: &DeviceBatch| elements(&batch.field("x").unwrap().as_host::<u8>().unwrap().to_owned());
+    assert_eq!(found(&kept), [2; BYTES]);
+    let blocks: Vec<_> = (201..204)
+        .zip(again)
+        .map(|(n, transfer)| {
+            let batch = transfer.now_or_never().unwrap().unwrap();
+            assert_eq!(found(&batch), [n; BYTES]);
+            batch.field("x").unwrap().as_host::<u8>().unwrap().as_ptr().addr()
+        })
+        .collect();
+    let between = kept.field("x").unwrap().as_host::<u8>().unwrap().as_ptr().addr();
+    assert!(blocks[1] < between && between < blocks[2], "{between} lies not between {blocks:?}");
 }
 
 #[test]
