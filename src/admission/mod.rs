@@ -291,7 +291,7 @@ impl Admission {
         lock(&self.state).idle.shrink_to(0)
     }
 
-    /// All of a device that is dropped.
+    /// All that is to be freed where a device is dropped: idle blocks, condemned ones, and the arena.
     pub(crate) fn take_all(&self) -> Vec<Memory> {
         let mut state = lock(&self.state);
         let mut all = state.idle.shrink_to(0);

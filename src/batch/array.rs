@@ -47,14 +47,13 @@ pub(super) struct View {
 }
 
 impl View {
+    /// The array that it is.
+    pub(super) fn shared(self) -> HostArray {
+        HostArray(Arc::new(self))
+    }
+
     pub(super) fn dtype(&self) -> Dtype {
         self.changes.last().map_or(self.stored, Change::dtype)
-    }
-}
-
-impl From<View> for HostArray {
-    fn from(view: View) -> Self {
-        Self(Arc::new(view))
     }
 }
 
@@ -62,7 +61,7 @@ impl HostArray {
     /// An array over `bytes`, which begin at its first element.
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
-        View { bytes, stored, shape: SmallVec::from_slice(shape), steps, changes: Vec::new() }.into()
+        View { bytes, stored, shape: SmallVec::from_slice(shape), steps, changes: Vec::new() }.shared()
     }
 
     /// A C-contiguous array over `bytes`. The shape's bytes fit an address space.
@@ -214,7 +213,7 @@ impl HostArray {
     pub(crate) fn locked_for(self, device: u64, guard: Arc<dyn Any + Send + Sync>) -> Self {
         let mut view = self.into_view();
         view.bytes = view.bytes.locked_for(device, guard);
-        view.into()
+        view.shared()
     }
 
     /// Where the memory of its elements begins and how long it is, whatever its strides.
@@ -273,14 +272,14 @@ impl HostArray {
 
     /// The same elements as they are stored.
     pub(crate) fn unchanged(&self) -> Self {
-        View { changes: Vec::new(), ..self.to_view() }.into()
+        View { changes: Vec::new(), ..self.to_view() }.shared()
     }
 
     /// The same with one more conversion on the way.
     pub(crate) fn changed(self, change: Option<Change>) -> Self {
         let mut view = self.into_view();
         view.changes.extend(change);
-        view.into()
+        view.shared()
     }
 
     pub(crate) fn stored(&self) -> Dtype {

@@ -176,7 +176,7 @@ impl HostArray {
         view.shape = axes.iter().map(|axis| self.view().shape[*axis]).collect();
         view.steps = axes.iter().map(|axis| self.view().steps[*axis].clone()).collect();
         view.rechange(|change| change.renumbered(|of| axes.iter().position(|axis| *axis == of).unwrap_or(of)));
-        view.into()
+        view.shared()
     }
 
     /// Walks an axis with indices backwards.
@@ -309,7 +309,7 @@ impl HostArray {
         let (mean, std, dtype) = (mean.into(), std.into(), T::DTYPE);
         view.changes.push(Change::Normalize(Normalization { scale, mean, std, axis, dtype }));
         byte_len(&view.shape, dtype)?;
-        Ok(view.into())
+        Ok(view.shared())
     }
 }
 
@@ -323,7 +323,7 @@ impl View {
         if elements != 0 && !self.is_empty() {
             self.bytes = self.bytes.moved(elements * signed(self.stored.size()));
         }
-        self.into()
+        self.shared()
     }
 
     fn rechange(&mut self, change: impl Fn(&Change) -> Change) {

@@ -11,7 +11,7 @@ use crate::admission::Admission;
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::CudaBackend;
 use crate::backend::host::{HostBackend, LinkModel};
-use crate::backend::{Backend, Space};
+use crate::backend::{Backend, Fault, Space};
 use crate::error::{Error, Result, Returned};
 use crate::lease::{Binding, LeaseStream};
 use crate::memory::arena::{self, Arena};
@@ -312,7 +312,7 @@ impl<'a> DeviceBuilder<'a> {
         let binding = Binding { id, name: &name, backend: backend.as_ref() };
         let single = single.map(|stream| stream.bind(&binding).map(|handle| (stream, handle))).transpose()?;
         let ring = backend.alloc(Space::Pinned, staging).map_err(|fault| match fault.code {
-            crate::backend::Fault::OUT_OF_MEMORY => Error::OutOfMemory {
+            Fault::OUT_OF_MEMORY => Error::OutOfMemory {
                 what: "page-locked memory (staging_bytes)",
                 bytes: staging,
                 limit: None,
@@ -324,7 +324,9 @@ impl<'a> DeviceBuilder<'a> {
         let chunk = (staging / 4 / 256 * 256).min(CHUNK_BYTES);
         let can_fetch = single.is_none() && backend.fetches();
         let admission = Admission::new(memory, self.admission_timeout);
-        let arena = if together > 1 && memory >= ARENAS * arena::BYTES { arena_of(backend.as_ref()) } else { None };
+        let is_sent_together = together > 1 && single.is_none() && !backend.is_in_reach();
+        let has_room = memory >= ARENAS * arena::BYTES;
+        let arena = if is_sent_together && has_room { arena_of(backend.as_ref(), &name)? } else { None };
         let parts = Parts {
             fetching: Fetching::new(if can_fetch { self.fetch_kernels } else { FetchKernels::Never }),
             admission: match arena {
@@ -362,13 +364,13 @@ fn checked_together(batches: usize) -> Result<usize> {
     }
 }
 
-/// Memory for small batches, side by side. Without it they have blocks of their own.
-fn arena_of(backend: &dyn Backend) -> Option<Arena> {
-    let allocated = backend.alloc(Space::Device, arena::BYTES);
-    allocated
-        .inspect_err(|fault| tracing::debug!(code = fault.code, "no memory for small batches, side by side"))
-        .ok()
-        .map(Arena::new)
+/// Memory for small batches, side by side. Where there is none they have blocks of their own.
+fn arena_of(backend: &dyn Backend, name: &str) -> Result<Option<Arena>> {
+    match backend.alloc(Space::Device, arena::BYTES) {
+        Ok(memory) => Ok(Some(Arena::new(memory))),
+        Err(fault) if fault.code == Fault::OUT_OF_MEMORY => Ok(None),
+        Err(fault) => Err(fault.into_error(name)),
+    }
 }
 
 /// A GPU's driver takes longer for a call than the link for a small batch.

@@ -373,7 +373,8 @@ impl Device {
         .await
     }
 
-    /// Gives device and page-locked memory back that is kept for later use. It is freed on a staging thread.
+    /// Gives device and page-locked memory back that is kept for later use. It is freed on a staging thread. What lies beside
+    /// the limit ([`DeviceBuilder::memory_bytes`]) stays.
     pub fn trim(&self) {
         use crate::backend::Space;
         self.shared.free_later(Space::Device, self.shared.admission.trim());

@@ -28,7 +28,7 @@ pub struct Stats {
     pub device_used: usize,
     /// The most that was in use at once.
     pub device_peak: usize,
-    /// Bytes of device memory kept for the next batch.
+    /// Bytes of device memory kept for the next batch, but for the 2 MiB of small blocks beside the limit.
     pub device_idle: usize,
     /// Bytes that are never used again, since an event behind their work could not be recorded.
     pub device_quarantined: u64,

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use super::{Ring, Segment};
 use crate::backend::Memory;
-use crate::staging::{Ring, Segment};
 
 /// How long one is.
 pub(crate) const BYTES: usize = 2 << 20;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::bed::{at_once, at_once_with_driver, block_on, check_with, thread};
 use crate::batch;
+use crate::memory::Ring;
 use crate::sim::FaultPoint;
-use crate::staging::Ring;
 use crate::sync::{Mutex, lock};
 
 #[test]

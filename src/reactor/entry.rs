@@ -7,9 +7,9 @@ use crate::backend::{Event, StreamHandle};
 use crate::batch::BatchOwner;
 use crate::device::{Active, Asked, Fetch, Shared};
 use crate::error::{Error, Result};
-use crate::memory::Owner;
+use crate::memory::{Owner, Segment};
 use crate::readback::ReadCore;
-use crate::staging::{Segment, Sent};
+use crate::staging::Sent;
 use crate::sync::atomic::Ordering;
 
 /// What a copy needs until it is done (invariant 1).
@@ -144,11 +144,14 @@ impl Entry {
         }
     }
 
-    /// Whether somebody has nothing else to take meanwhile.
-    pub(super) fn is_waited_for(&self) -> bool {
+    /// Whether somebody may have nothing else to take meanwhile.
+    pub(super) fn is_waited_for(&self, device: &Shared) -> bool {
+        // Each transfer that is no pipeline's may have a task of its own that waits for it.
+        let is_waited_for =
+            |core: &BatchOwner| core.pipeline.id() == device.direct.id() || core.pipeline.is_waited_for();
         match &self.done {
-            Done::Chunk(core, ..) | Done::Group(core, _) => core.pipeline.is_waited_for(),
-            Done::Many(sent) => sent.iter().any(|sent| sent.core.pipeline.is_waited_for()),
+            Done::Chunk(core, ..) | Done::Group(core, _) => is_waited_for(core),
+            Done::Many(sent) => sent.iter().any(|sent| is_waited_for(&sent.core)),
             Done::Orphan(_) => false,
             Done::Read(..) => true,
         }

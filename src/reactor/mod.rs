@@ -245,9 +245,7 @@ impl Reactor {
         }
         moved |= device.engine.together.flush_what_is_due(device);
         let wait = queues.pace.wait(&queues.streams, device);
-        if wait.is_long() {
-            device.drop_sources();
-        }
+        device.drop_sources(wait.is_long());
         (moved, wait)
     }
 
@@ -276,7 +274,7 @@ fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now
             device.counters.noticed(now.saturating_sub(entry.asked));
         }
         moved = true;
-        pace.found_left |= entry.is_left_to_polls && entry.is_waited_for();
+        pace.found_left |= entry.is_left_to_polls && entry.is_waited_for(device);
         match asked {
             Asked::NotYet | Asked::Fired => entry.complete(device, Ok(())),
             Asked::Unknown(error) if !device.is_lost() => entry.lose(device, error),

@@ -58,7 +58,7 @@ impl Polls {
         self.last.store(nanos(now), Relaxed);
     }
 
-    /// The thread has found something done that was left to polls.
+    /// The thread has found something done that was left to polls, and is waited for.
     fn judge(&self, now: Duration) {
         if self.are_away(now) {
             self.impatient_until.store(nanos(now + IMPATIENT), Relaxed);
@@ -112,7 +112,7 @@ pub(super) struct Pace {
     /// When the last entry of a stream was done: the next one could not begin before.
     last: Vec<(u64, Duration)>,
     limbo: Duration,
-    /// Something was done that was left to polls.
+    /// Something was done that was left to polls, and is waited for.
     pub(super) found_left: bool,
 }
 
@@ -159,14 +159,13 @@ impl Pace {
             self.limbo = (limbo + limbo / 4).min(LIMBO.1);
             wait = Some(wait.map_or(limbo, |wait| wait.min(limbo)));
         }
+        if wait.is_none() && device.reactor.polls.ago(now).is_some_and(|ago| ago < LINGERS) {
+            wait = Some(PATIENCE);
+        }
         let deadlines = [device.admission.next_deadline(), device.engine.together.next_deadline()];
         if let Some(deadline) = deadlines.into_iter().flatten().min() {
             let left = deadline.saturating_sub(now).max(Duration::from_micros(1));
             wait = Some(wait.map_or(left, |wait| wait.min(left)));
-        }
-        let is_idle = streams.iter().all(|(_, entries)| entries.is_empty());
-        if is_idle && device.reactor.polls.ago(now).is_some_and(|ago| ago < LINGERS) {
-            wait = Some(wait.map_or(PATIENCE, |wait| wait.min(PATIENCE)));
         }
         match wait {
             None => Wait::UntilWoken,

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Ring, Segment};
 use crate::admission::Grant;
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Active;
 use crate::error::Error;
 use crate::memory::blocks::class_of;
+use crate::memory::{Ring, Segment};
 use crate::plan::{Layout, Part, Plan, Way};
 use crate::sync::{Mutex, caught};
 

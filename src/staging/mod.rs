@@ -1,6 +1,6 @@
 //! Staging: page-locked memory that pageable data goes through, and the threads that fill it.
 //!
-//! `ring.rs` says which bytes are taken, `lane.rs` keeps the order of one pipeline, `engine/` runs the threads, `send.rs`
+//! `lane.rs` keeps the order of one pipeline, `engine/` runs the threads, `send.rs`
 //! enqueues what is filled, `gather/` writes an array's bytes in order, `pinned.rs` is page-locked memory outside the ring,
 //! `together.rs` enqueues small batches in one call.
 
@@ -9,7 +9,6 @@ pub(crate) mod gather;
 mod lane;
 pub(crate) mod pinned;
 mod pool;
-mod ring;
 pub(crate) mod send;
 mod together;
 
@@ -17,5 +16,4 @@ pub(crate) use engine::Engine;
 pub(crate) use lane::StagedBatch;
 pub use pinned::PinnedArray;
 pub(crate) use pool::{PinnedBlock, PinnedPool, Purpose, Reads, Taken};
-pub(crate) use ring::{Ring, Segment};
 pub(crate) use together::{Sent, Together};

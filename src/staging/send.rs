@@ -3,7 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Segment;
 use super::gather::{self, Next};
 use super::lane::StagedBatch;
 use super::together::Parcel;
@@ -12,6 +11,7 @@ use crate::backend::{Copy, Direction, Event, Fault, Rearrangement, StreamHandle}
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::device::{Fetch, Shared};
 use crate::error::Result;
+use crate::memory::Segment;
 use crate::plan::{Field, Part, Plan, Rearranged, Rows, Way, operations};
 use crate::reactor::{Done, Entry, Held};
 

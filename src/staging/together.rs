@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Segment, send};
+use super::send;
 use crate::admission::Pipeline;
 use crate::backend::{Event, Fault, Pitched};
 use crate::batch::{BatchOwner, GroupEvent, HostBatch};
 use crate::device::Shared;
 use crate::error::Error;
+use crate::memory::Segment;
 use crate::plan::operations;
 use crate::reactor::{Done, Entry, Held};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -237,9 +238,9 @@ fn enqueue(device: &Shared, parcels: Vec<Parcel>) -> Enqueued {
     if let Some(error) = device.lost() {
         return Enqueued { parcels, operations: 0, outcome: Outcome::Refused(error) };
     }
-    let (copied, operations) = copy(device, &parcels);
+    let (copied, calls, operations) = copy(device, &parcels);
     let outcome = match copied.map_err(|fault| device.fault(fault)) {
-        Err(error) if parcels.len() == 1 => Outcome::Refused(error),
+        Err(error) if calls == 1 => Outcome::Refused(error),
         Err(error) => Outcome::Broken(error),
         Ok(()) => {
             device.counters.sent(parcels.iter().map(Parcel::bytes).sum());
@@ -295,14 +296,14 @@ fn merged(device: &Shared, parcels: &[Parcel]) -> SmallVec<[Pitched; 8]> {
 }
 
 #[expect(unsafe_code, reason = "copies are enqueued by address")]
-fn copy(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize) {
+fn copy(device: &Shared, parcels: &[Parcel]) -> (Result<(), Fault>, usize, usize) {
     let copies = merged(device, parcels);
     let names: SmallVec<[_; 16]> =
         parcels.iter().map(|parcel| &parcel.core.layout.names[parcel.fields.clone()]).collect();
     // SAFETY: invariant 1: each block belongs to its batch and each segment to its parcel, and both go into an entry which
     // the reactor keeps until the event behind the copies has fired. Without an event they are quarantined and kept.
     let copied = unsafe { device.backend.copy_pitched(&device.copy_stream, &copies, &names) };
-    (copied, operations(&copies, device.backend.takes_many()))
+    (copied, copies.len(), operations(&copies, device.backend.takes_many()))
 }
 
 /// Marks the parcels as queued behind `event`.

@@ -206,6 +206,8 @@ fn step() -> impl Strategy<Value = Step> {
 pub(crate) struct Sizes {
     pub(crate) pipelines: usize,
     pub(crate) memory: usize,
+    /// Small batches in one call.
+    pub(crate) together: usize,
     pub(crate) staging: usize,
     pub(crate) pinned: usize,
     pub(crate) readback: usize,
@@ -223,13 +225,11 @@ pub(crate) fn sizes() -> impl Strategy<Value = Sizes> {
         of([16 << 10, 128 << 10, 512 << 10]),
         of([0, 600, 70_000]),
     )
-        .prop_map(|(pipelines, memory, staging, pinned, readback, slice)| Sizes {
-            pipelines,
-            memory,
-            staging,
-            pinned,
-            readback,
-            slice,
+        .prop_map(|(pipelines, memory, staging, pinned, readback, slice)| {
+            // The largest of both are those of a device where small batches lie side by side and go together.
+            let is_large = memory == 200 << 10 && staging == 64 << 10;
+            let (memory, together) = if is_large { (64 << 20, 4) } else { (memory, 1) };
+            Sizes { pipelines, memory, together, staging, pinned, readback, slice }
         })
 }
 

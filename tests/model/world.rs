@@ -63,7 +63,7 @@ impl World {
     pub(crate) fn new(sizes: Sizes) -> Self {
         let settings = |builder: inflight::DeviceBuilder<'static>| {
             let builder = builder.memory_bytes(sizes.memory).staging_bytes(sizes.staging);
-            builder.pinned_bytes(sizes.pinned).readback_bytes(sizes.readback)
+            builder.pinned_bytes(sizes.pinned).readback_bytes(sizes.readback).batches_per_call(sizes.together)
         };
         let sim = Simulator::with(settings).unwrap();
         sim.poison(true);
@@ -82,7 +82,8 @@ impl World {
         };
         let pipes = (0..sizes.pipelines).map(pipe).collect();
         let written = vec![Some(vec![0; sizes.slice]); 2];
-        let (plain, waiting, batches, leases, left, pins, forgotten, yard) = Default::default();
+        let plain = Plain::new(sizes.together);
+        let (waiting, batches, leases, left, pins, forgotten, yard) = Default::default();
         Self {
             sizes,
             sim,

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use self::work::Task;
 use super::lane::{Lane, StagedBatch};
-use super::{Ring, Segment, Together, send};
+use super::{Together, send};
 use crate::backend::Memory;
 use crate::batch::{BatchOwner, HostBatch};
 use crate::device::Shared;
+use crate::memory::{Ring, Segment};
 use crate::plan::Plan;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Condvar, Mutex, lock};

@@ -1,6 +1,6 @@
-//! [`Ring`]: page-locked memory that chunks are taken from in order and given back in any.
+//! [`Ring`]: which bytes of a block of memory are taken: chunks of the staging ring, in order, or small device blocks.
 //!
-//! The lowest room that is long enough is taken. So the memory that was written last is written again, and is in the caches
+//! The lowest room that is long enough is taken, or what is to lie beside others follows them. So the memory that was written last is written again, and is in the caches
 //! still: on an H200 machine crops of 64³ were staged a quarter to a half faster than round the whole ring. Chunks are copied
 //! in the order in which they were taken, so the oldest one is always under way and the ring never stands still (invariant
 //! 11).
