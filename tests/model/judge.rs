@@ -61,7 +61,11 @@ impl World {
                 }
             }
             (Kind::Slice(expected), Brought::Bytes(result)) => match (result, expected) {
-                (Ok(seen), Some(expected)) => assert!(seen[0].1 == expected, "a slice holds something else"),
+                (Ok(seen), Some(expected)) => {
+                    // Where the event of the batch that was to be written could not be asked, the work behind it is dropped.
+                    let is_as_written = seen[0].1 == expected || self.plain.was_injected(35);
+                    assert!(is_as_written, "a slice holds something else");
+                }
                 (Ok(_), None) => {}
                 (Err(Error::OutOfMemory { .. }), _) if self.sizes.slice * 9 / 8 >= self.sizes.readback => {}
                 (Err(error), _) => self.excuse(&error, &of),
