@@ -44,12 +44,27 @@ pub(super) struct View {
     pub(super) steps: SmallVec<[Step; 4]>,
     /// Conversions on the way, in order.
     pub(super) changes: Vec<Change>,
+    /// Whether its bytes lie in memory one behind the other in logical order, and are not converted; found out once.
+    pub(super) is_dense: bool,
 }
 
 impl View {
     /// The array that it is.
-    pub(super) fn shared(self) -> HostArray {
+    pub(super) fn shared(mut self) -> HostArray {
+        self.is_dense = self.lies_dense();
         HostArray(Arc::new(self))
+    }
+
+    fn lies_dense(&self) -> bool {
+        let mut expected = 1;
+        self.changes.is_empty()
+            && self.shape.iter().zip(&self.steps).rev().all(|(len, step)| {
+                // The one index of an axis of length 1 is where the array begins, whatever its stride.
+                let is_next = *len == 1 || matches!(step, Step::Strided(stride) if *stride == expected);
+                let product = isize::try_from(*len).ok().and_then(|len| len.checked_mul(expected));
+                expected = product.unwrap_or(0);
+                is_next && product.is_some()
+            })
     }
 
     pub(super) fn dtype(&self) -> Dtype {
@@ -61,7 +76,7 @@ impl HostArray {
     /// An array over `bytes`, which begin at its first element.
     pub(crate) fn over(bytes: HostBytes, stored: Dtype, shape: &[usize], strides: &[isize]) -> Self {
         let steps = strides.iter().map(|stride| Step::Strided(*stride)).collect();
-        View { bytes, stored, shape: SmallVec::from_slice(shape), steps, changes: Vec::new() }.shared()
+        View { bytes, stored, shape: SmallVec::from_slice(shape), steps, changes: Vec::new(), is_dense: false }.shared()
     }
 
     /// A C-contiguous array over `bytes`. The shape's bytes fit an address space.
@@ -78,9 +93,11 @@ impl HostArray {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// The same, changed in place where nobody shares it.
-    pub(super) fn view_mut(&mut self) -> &mut View {
-        Arc::make_mut(&mut self.0)
+    /// Changes it, in place where nobody shares it.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut View)) {
+        let view = Arc::make_mut(&mut self.0);
+        change(view);
+        view.is_dense = view.lies_dense();
     }
 
     pub(super) fn view(&self) -> &View {
@@ -240,34 +257,13 @@ impl HostArray {
 
     /// The address of its bytes, if they lie in memory one behind the other in logical order.
     pub(crate) fn contiguous_bytes(&self) -> Option<*const u8> {
-        if !self.0.changes.is_empty() {
-            return None;
-        }
-        let mut expected = 1;
-        for (len, step) in self.0.shape.iter().zip(&self.0.steps).rev() {
-            match step {
-                // The one index of an axis of length 1 is where the array begins, whatever its stride.
-                _ if *len == 1 => {}
-                Step::Strided(stride) if *stride == expected => {}
-                _ => return None,
-            }
-            expected *= isize::try_from(*len).ok()?;
-        }
-        Some(self.0.bytes.ptr())
+        self.0.is_dense.then(|| self.0.bytes.ptr())
     }
 
-    /// Whether it is contiguous, of that type and of that shape, whose bytes fit an address space.
+    /// Whether it is contiguous, of that type and of that shape.
     pub(crate) fn is_dense_as(&self, dtype: Dtype, shape: &[usize]) -> bool {
-        let View { stored, shape: own, steps, changes, .. } = &*self.0;
-        if *stored != dtype || !changes.is_empty() || own.len() != shape.len() {
-            return false;
-        }
-        let mut expected = 1_isize;
-        own.iter().zip(shape).zip(steps).rev().all(|((len, wanted), step)| {
-            let is_next = *len == 1 || matches!(step, Step::Strided(stride) if *stride == expected);
-            expected = expected.wrapping_mul(len.cast_signed());
-            len == wanted && is_next
-        })
+        // Of contiguous elements none are converted.
+        self.0.is_dense && self.0.stored == dtype && self.0.shape.as_slice() == shape
     }
 
     /// The same elements as they are stored.

@@ -181,19 +181,21 @@ impl HostArray {
 
     /// Walks an axis with indices backwards.
     pub(crate) fn flip(&mut self, axis: usize) {
-        let view = self.view_mut();
-        let len = view.shape[axis];
-        let (moved, step) = view.steps[axis].picked(len - 1, -1, len);
-        view.steps[axis] = step;
-        view.rechange(|change| change.picked(axis, len, |nth| len - 1 - nth));
-        view.bytes = view.bytes.clone().moved(moved * signed(view.stored.size()));
+        self.change(|view| {
+            let len = view.shape[axis];
+            let (moved, step) = view.steps[axis].picked(len - 1, -1, len);
+            view.steps[axis] = step;
+            view.rechange(|change| change.picked(axis, len, |nth| len - 1 - nth));
+            view.bytes = view.bytes.clone().moved(moved * signed(view.stored.size()));
+        });
     }
 
     /// Keeps the first index of an axis alone.
     pub(crate) fn keep_first(&mut self, axis: usize) {
-        let view = self.view_mut();
-        view.shape[axis] = 1;
-        view.rechange(|change| change.picked(axis, 1, |nth| nth));
+        self.change(|view| {
+            view.shape[axis] = 1;
+            view.rechange(|change| change.picked(axis, 1, |nth| nth));
+        });
     }
 
     /// The elements as another type, converted when the array is staged.

@@ -157,11 +157,11 @@ impl<'a> DeviceBuilder<'a> {
     /// Lets so many small batches, 256 at most, go to the device in one call where the source is ahead of the link; 32 by
     /// default on a GPU, 1 elsewhere, which sends each by itself.
     ///
-    /// A batch of at most 64 KiB, or 16 KiB that must be gathered, waits for company if others are on their way or its pipeline
-    /// has more that are not taken yet: until there are so many or 256 KiB of them, until somebody polls a transfer that is not there, until the
-    /// link has run dry and half of the pipeline's batches wait, or for 200 µs and until a staging thread is free. A call that
-    /// fails fails all of its batches. The host backend has no calls to save, but for one with a
-    /// [`link_model`](Self::link_model).
+    /// A batch of at most 64 KiB, or 16 KiB that must be gathered, waits for company if others are on their way or its
+    /// pipeline has more that are not taken yet: until there are so many or 256 KiB of them, until somebody polls a transfer
+    /// that is not there, until the link has run dry and half of the pipeline's batches wait, or for 200 µs and until a
+    /// staging thread is free. A call that fails fails all of its batches. The host backend has no calls to save, but for one
+    /// with a [`link_model`](Self::link_model).
     ///
     /// Those whose blocks lie side by side, as they do while batches come and go in order, are one copy of the driver's.
     pub const fn batches_per_call(mut self, batches: usize) -> Self {
