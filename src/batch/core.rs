@@ -152,7 +152,7 @@ impl BatchCore {
         !self.base.load(Ordering::Acquire).is_null()
     }
 
-    /// The length of its block, if it has one.
+    /// The size class of a block for it.
     pub(crate) fn class(&self) -> Option<usize> {
         class_of(self.layout.bytes)
     }

@@ -1,6 +1,5 @@
 //! [`DeviceBuilder`]: which device, how much memory, how many threads.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ const MEMORY_BYTES: usize = 4 << 30;
 /// H200 machine, more made it slower.
 const STAGING_BYTES: usize = 64 << 20;
 /// The least ring: four chunks of 1 KiB.
-const LEAST_STAGING_BYTES: usize = 4 << 10;
+pub(super) const LEAST_STAGING_BYTES: usize = 4 << 10;
 /// The largest chunk: beyond it the ring falls out of the processor's caches.
 const CHUNK_BYTES: usize = 4 << 20;
 /// Each of the two budgets of page-locked memory outside the ring, unless told otherwise.
@@ -56,7 +55,7 @@ pub enum Overlap<'a> {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Which {
+pub(super) enum Which {
     #[default]
     Auto,
     Host,
@@ -73,9 +72,9 @@ type CudaContext = Arc<cudarc::driver::CudaContext>;
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct DeviceBuilder<'a> {
-    which: Which,
-    memory_bytes: Option<usize>,
-    staging_bytes: Option<usize>,
+    pub(super) which: Which,
+    pub(super) memory_bytes: Option<usize>,
+    pub(super) staging_bytes: Option<usize>,
     pinned_bytes: Option<usize>,
     readback_bytes: Option<usize>,
     staging_threads: Option<usize>,
@@ -86,7 +85,7 @@ pub struct DeviceBuilder<'a> {
     relayout: Relayout,
     fetch_kernels: FetchKernels,
     /// Copies share a compute stream that the device makes; what the environment can ask for.
-    single_of_its_own: bool,
+    pub(super) single_of_its_own: bool,
 }
 
 impl<'a> DeviceBuilder<'a> {
@@ -395,7 +394,7 @@ fn warm(device: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-fn at_least(least: usize, name: &'static str, value: usize) -> Result<usize> {
+pub(super) fn at_least(least: usize, name: &'static str, value: usize) -> Result<usize> {
     if value >= least {
         return Ok(value);
     }
@@ -430,43 +429,7 @@ fn default_threads() -> usize {
     share.min(THREADS.0).max((share / 4 * 3).min(THREADS.1))
 }
 
-/// The device that the environment asks for; `read` reads a variable.
-pub(super) fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Device> {
-    let mut builder = DeviceBuilder::default();
-    if let Some(text) = text(&read, "INFLIGHT_DEVICE")? {
-        builder.which = match text.as_str() {
-            "auto" => Which::Auto,
-            "host" => Which::Host,
-            other => match other.strip_prefix("cuda:").and_then(|number| number.parse().ok()) {
-                Some(ordinal) => Which::Cuda(ordinal),
-                None => return Err(invalid("INFLIGHT_DEVICE", text, "it is auto, host or cuda:N")),
-            },
-        };
-    }
-    builder.staging_bytes = number(&read, "INFLIGHT_STAGING_BYTES", LEAST_STAGING_BYTES)?;
-    builder.memory_bytes = number(&read, "INFLIGHT_MEMORY_BYTES", 1)?;
-    match text(&read, "INFLIGHT_OVERLAP")?.as_deref() {
-        None | Some("on") => builder.build(),
-        Some("off") => {
-            builder.single_of_its_own = true;
-            builder.build()
-        }
-        Some(other) => Err(invalid("INFLIGHT_OVERLAP", other.to_owned(), "it is on or off")),
-    }
-}
-
-fn text(read: &impl Fn(&str) -> Option<OsString>, name: &'static str) -> Result<Option<String>> {
-    let Some(value) = read(name) else { return Ok(None) };
-    value.into_string().map(Some).map_err(|value| invalid(name, value.to_string_lossy().into_owned(), "it is not text"))
-}
-
-fn number(read: &impl Fn(&str) -> Option<OsString>, name: &'static str, least: usize) -> Result<Option<usize>> {
-    let Some(text) = text(read, name)? else { return Ok(None) };
-    let number = text.parse().map_err(|_| invalid(name, text, "it is a number of bytes, in digits alone"))?;
-    at_least(least, name, number).map(Some)
-}
-
-const fn invalid(name: &'static str, value: String, reason: &'static str) -> Error {
+pub(super) const fn invalid(name: &'static str, value: String, reason: &'static str) -> Error {
     Error::InvalidSetting { name, value, reason }
 }
 
@@ -474,45 +437,12 @@ const fn invalid(name: &'static str, value: String, reason: &'static str) -> Err
 mod tests {
     use super::*;
 
-    fn env(pairs: &'static [(&'static str, &'static str)]) -> impl Fn(&str) -> Option<OsString> {
-        move |name| pairs.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).into())
-    }
-
-    #[test]
-    fn the_environment_is_obeyed() {
-        let device = from_env(env(&[("INFLIGHT_DEVICE", "host"), ("INFLIGHT_MEMORY_BYTES", "8192")])).unwrap();
-        assert_eq!((device.kind(), device.stats().device_limit), (DeviceKind::Host, 8192));
-        let device = from_env(env(&[("INFLIGHT_DEVICE", "host"), ("INFLIGHT_OVERLAP", "off")])).unwrap();
-        let (one, two) = (device.compute_stream().unwrap(), device.compute_stream().unwrap());
-        let id = |stream| device.shared().bind(stream).unwrap().id();
-        assert_eq!(id(&one), id(&two), "copies and compute share one stream");
-    }
-
     #[test]
     fn a_link_without_a_rate_is_refused() {
         for bytes_per_second in [0.0, -1.0, f64::NAN] {
             let link = LinkModel { bytes_per_second, latency: Duration::ZERO };
             let error = Device::builder().host().link_model(link).build().unwrap_err();
             assert!(error.to_string().ends_with("it must be at least 1"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_bad_value_in_the_environment_is_an_error() {
-        for (pairs, text) in [
-            (
-                &[("INFLIGHT_DEVICE", "gpu")] as &'static [_],
-                "INFLIGHT_DEVICE can't be \"gpu\": it is auto, host or cuda:N",
-            ),
-            (&[("INFLIGHT_OVERLAP", "yes")], "INFLIGHT_OVERLAP can't be \"yes\": it is on or off"),
-            (
-                &[("INFLIGHT_STAGING_BYTES", "64MB")],
-                "INFLIGHT_STAGING_BYTES can't be \"64MB\": it is a number of bytes, in digits alone",
-            ),
-            (&[("INFLIGHT_MEMORY_BYTES", "0")], "INFLIGHT_MEMORY_BYTES can't be \"0\": it must be at least 1"),
-            (&[("INFLIGHT_STAGING_BYTES", "100")], "INFLIGHT_STAGING_BYTES can't be \"100\": it must be at least 4096"),
-        ] {
-            assert_eq!(from_env(env(pairs)).unwrap_err().to_string(), text);
         }
     }
 }

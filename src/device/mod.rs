@@ -1,8 +1,10 @@
 //! [`Device`]: where batches go. Settings are in `builder.rs`, numbers in `stats.rs`, what its parts share in `shared.rs`.
 
 mod builder;
+mod env;
 mod fetching;
 mod shared;
+mod sources;
 mod stats;
 
 use std::marker::PhantomData;
@@ -113,7 +115,7 @@ impl Device {
     ///
     /// [`Error::InvalidSetting`] for a value that can't be, and those of [`DeviceBuilder::build`].
     pub fn from_env() -> Result<Self> {
-        builder::from_env(|name| std::env::var_os(name))
+        env::from_env(|name| std::env::var_os(name))
     }
 
     pub(crate) const fn from_shared(shared: Arc<Shared>) -> Self {

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::sources::{Kept, Sources};
 use super::stats::Counters;
 use super::{DeviceKind, Fetching};
 use crate::admission::{Admission, Block, Grant, MOST_OPERATIONS, Pipeline};
@@ -62,20 +63,9 @@ pub(crate) struct Shared {
     pub(crate) drained: Waiters,
     /// What was enqueued without an event reads, and on which stream, until an event behind it can be recorded.
     orphans: Mutex<Vec<(u64, Held)>>,
-    sources: Mutex<Sources>,
+    sources: Sources,
     lost: OnceLock<Fault>,
     forks: u64,
-}
-
-/// How long sources are kept at most: who waits for page-locked memory waits for it.
-const SOON: Duration = Duration::from_millis(1);
-
-/// Sources of copies that are done: dropped together, on a staging thread, since they are the user's. Who drains waits.
-#[derive(Debug, Default)]
-struct Sources {
-    kept: Vec<(Owner, Active)>,
-    /// When the first of them is to be dropped at the latest.
-    by: Duration,
 }
 
 /// What is known of the work before an event.
@@ -138,7 +128,7 @@ impl Shared {
             active: AtomicUsize::new(0),
             drained: Waiters::default(),
             orphans: Mutex::default(),
-            sources: Mutex::default(),
+            sources: Sources::default(),
             lost: OnceLock::new(),
             forks: os::fork_generation(),
         }
@@ -246,29 +236,16 @@ impl Shared {
 
     /// Has the source of a copy that is done dropped on a staging thread, with others, when the reactor has time.
     pub(crate) fn drop_later(self: &Arc<Self>, source: Owner) {
-        const MANY: usize = 64;
-        let (count, by) = {
-            let mut sources = lock(&self.sources);
-            if sources.kept.is_empty() {
-                sources.by = self.clock.now() + SOON;
-            }
-            sources.kept.push((source, Active::new(self)));
-            (sources.kept.len(), sources.by)
-        };
-        match count {
-            1 => self.reactor.notify_by(by),
-            MANY.. => self.drop_sources(true),
-            _ => {}
+        match self.sources.keep(source, Active::new(self), self.clock.now()) {
+            Kept::First(by) => self.reactor.notify_by(by),
+            Kept::Beside => {}
+            Kept::Many => self.drop_sources(true),
         }
     }
 
     /// Hands the sources that are to be dropped to a staging thread, if there `is_time` for it or it can't wait any more.
     pub(crate) fn drop_sources(&self, is_time: bool) {
-        let sources = {
-            let mut sources = lock(&self.sources);
-            let is_due = || is_time || sources.by <= self.clock.now();
-            if !sources.kept.is_empty() && is_due() { std::mem::take(&mut sources.kept) } else { Vec::new() }
-        };
+        let sources = self.sources.take(is_time, || self.clock.now());
         if !sources.is_empty() {
             // One by one: a panic of one must not become a second one while it unwinds.
             let drop_one = |source| caught("the drop of a source", || drop::<(Owner, Active)>(source));
@@ -490,23 +467,5 @@ impl Flag {
 
     pub(crate) fn is_up(&self) -> bool {
         self.0.load(Ordering::Acquire)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sim::Simulator;
-
-    #[test]
-    fn sources_are_dropped_soon_however_little_time_there_is() {
-        let sim = Simulator::new().unwrap();
-        let device = sim.device().shared();
-        device.drop_later(Arc::new(()));
-        device.drop_sources(false);
-        assert_eq!(lock(&device.sources).kept.len(), 1, "it can wait");
-        device.clock.advance(SOON);
-        device.drop_sources(false);
-        assert!(lock(&device.sources).kept.is_empty());
     }
 }

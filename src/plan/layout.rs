@@ -92,19 +92,7 @@ mod tests {
     use ndarray::{Array2, s};
 
     use super::*;
-    use crate::backend::Rearranges;
-    use crate::plan::{Fetches, Plan, Relayout};
-
-    fn terms() -> Terms {
-        Terms {
-            device: 1,
-            rearranges: Rearranges::Fast,
-            relayout: Relayout::Auto,
-            chunk_bytes: 4 << 20,
-            is_in_reach: false,
-            fetches: Fetches::Nothing,
-        }
-    }
+    use crate::plan::{Plan, Relayout};
 
     fn array() -> HostArray {
         Array2::<f32>::zeros((4, 6)).into()
@@ -116,15 +104,15 @@ mod tests {
 
     #[test]
     fn a_batch_alike_is_not_planned_again() {
-        let first = Plan::of(&batch(array()), &terms(), None).unwrap();
-        let again = Plan::of(&batch(array()), &terms(), Some(&first.layout)).unwrap();
+        let first = Plan::of(&batch(array()), &Terms::of_a_gpu(), None).unwrap();
+        let again = Plan::of(&batch(array()), &Terms::of_a_gpu(), Some(&first.layout)).unwrap();
         assert!(Arc::ptr_eq(&first.layout, &again.layout));
         assert_eq!(again.layout.names.as_slice(), ["images", "labels"]);
     }
 
     #[test]
     fn whatever_else_a_plan_depends_on_makes_another_one() {
-        let last = Plan::of(&batch(array()), &terms(), None).unwrap().layout;
+        let last = Plan::of(&batch(array()), &Terms::of_a_gpu(), None).unwrap().layout;
         let locked = |device| array().locked_for(device, Arc::new(()));
         let labels = || vec![0_i64; 4];
         let others = [
@@ -146,12 +134,14 @@ mod tests {
             ("a name given twice", HostBatch::new().with("images", array()).with("images", labels())),
         ];
         for (what, other) in others {
-            assert!(!last.serves(&other, &terms()), "{what}");
+            assert!(!last.serves(&other, &Terms::of_a_gpu()), "{what}");
         }
-        assert!(last.serves(&batch(locked(2)), &terms()), "locked for another device it is pageable here");
-        assert!(!last.serves(&batch(array()), &Terms { relayout: Relayout::Host, ..terms() }));
-        let direct = Plan::of(&batch(locked(1)), &terms(), None).unwrap().layout;
-        assert!(direct.serves(&batch(locked(1)), &terms()) && !direct.serves(&batch(array()), &terms()));
+        assert!(last.serves(&batch(locked(2)), &Terms::of_a_gpu()), "locked for another device it is pageable here");
+        assert!(!last.serves(&batch(array()), &Terms { relayout: Relayout::Host, ..Terms::of_a_gpu() }));
+        let direct = Plan::of(&batch(locked(1)), &Terms::of_a_gpu(), None).unwrap().layout;
+        assert!(
+            direct.serves(&batch(locked(1)), &Terms::of_a_gpu()) && !direct.serves(&batch(array()), &Terms::of_a_gpu())
+        );
     }
 
     #[test]
@@ -159,8 +149,8 @@ mod tests {
         for images in
             [array().cast::<f64>(), array().select_rows([3, 0, 2]).unwrap(), array().permuted_axes([1, 0]).unwrap()]
         {
-            let last = Plan::of(&batch(images.clone()), &terms(), None).unwrap().layout;
-            assert!(!last.serves(&batch(images), &terms()));
+            let last = Plan::of(&batch(images.clone()), &Terms::of_a_gpu(), None).unwrap().layout;
+            assert!(!last.serves(&batch(images), &Terms::of_a_gpu()));
         }
     }
 }

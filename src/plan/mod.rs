@@ -127,20 +127,22 @@ impl Plan {
         Ok(draft.finish(terms))
     }
 
-    fn special(&self, field: usize) -> Option<&Special> {
-        self.special.get(field)?.as_deref()
-    }
-
     /// The array that is sent for a field.
     pub(crate) fn sent<'a>(&'a self, batch: &'a HostBatch, field: usize) -> &'a HostArray {
-        self.special(field).map_or(&batch.fields()[field].1, |special| &special.sent)
+        sent(&self.special, batch, field)
     }
 
     /// What the device does with a part once it is there.
     pub(crate) fn rearranged(&self, part: &Part) -> Option<(&Field, &Rearranged)> {
         let field = part.fields.start;
-        Some((&self.layout.fields[field], self.special(field)?.rearranged.as_ref()?))
+        Some((&self.layout.fields[field], self.special.get(field)?.as_ref()?.rearranged.as_ref()?))
     }
+}
+
+/// The array that is sent for a field, given those that are sent in another way.
+fn sent<'a>(special: &'a [Option<Box<Special>>], batch: &'a HostBatch, field: usize) -> &'a HostArray {
+    let special = special.get(field).and_then(Option::as_ref);
+    special.map_or(&batch.fields()[field].1, |special| &special.sent)
 }
 
 impl Refused {
@@ -162,18 +164,6 @@ fn too_large(batch: &HostBatch) -> Error {
 mod tests {
     use super::*;
     use crate::HostArray;
-    use crate::backend::Rearranges;
-
-    fn terms() -> Terms {
-        Terms {
-            device: 1,
-            rearranges: Rearranges::Fast,
-            relayout: Relayout::Auto,
-            chunk_bytes: 4 << 20,
-            is_in_reach: false,
-            fetches: Fetches::Nothing,
-        }
-    }
 
     fn offsets(plan: &Plan) -> Vec<usize> {
         plan.layout.fields.iter().map(|field| field.offset).collect()
@@ -186,7 +176,7 @@ mod tests {
     fn plan(sizes: &[usize]) -> Plan {
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let fields = sizes.iter().zip(names).map(|(bytes, name)| (name, HostArray::from(vec![1_u8; *bytes])));
-        Plan::of(&HostBatch::from_fields(fields), &terms(), None).unwrap()
+        Plan::of(&HostBatch::from_fields(fields), &Terms::of_a_gpu(), None).unwrap()
     }
 
     #[test]
@@ -212,7 +202,7 @@ mod tests {
     #[test]
     fn two_hundred_large_fields_make_no_more_than_sixty_four_groups() {
         let fields = (0..200).map(|index| (index.to_string(), HostArray::zeros::<u8>(vec![SMALL]).unwrap()));
-        let plan = Plan::of(&HostBatch::from_fields(fields), &terms(), None).unwrap().layout;
+        let plan = Plan::of(&HostBatch::from_fields(fields), &Terms::of_a_gpu(), None).unwrap().layout;
         assert_eq!(plan.group_count, MOST_GROUPS);
         assert!(plan.fields.iter().all(|field| field.group.is_some_and(|group| group < MOST_GROUPS)));
         assert_eq!(plan.parts.iter().map(|part| part.fields.len()).sum::<usize>(), 200);
@@ -221,6 +211,8 @@ mod tests {
     #[test]
     fn two_fields_of_one_name_are_refused() {
         let batch = HostBatch::new().with("a", 1_u8).with("a", 2_u8);
-        assert!(matches!(Plan::of(&batch, &terms(), None), Err(Error::DuplicateField { field, .. }) if field == "a"));
+        assert!(
+            matches!(Plan::of(&batch, &Terms::of_a_gpu(), None), Err(Error::DuplicateField { field, .. }) if field == "a")
+        );
     }
 }

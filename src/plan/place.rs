@@ -7,7 +7,9 @@ use super::layout::{Field, Layout};
 use super::relayout::{Fetches, Terms};
 use super::route::{FieldRoute, Refused, Special};
 use super::rows::Rows;
-use super::{ALIGN, INLINE, INLINE_GATHERED, INLINE_PARTS, MOST_BYTES, MOST_GROUPS, PACKED, Part, Plan, SMALL, Way};
+use super::{
+    ALIGN, INLINE, INLINE_GATHERED, INLINE_PARTS, MOST_BYTES, MOST_GROUPS, PACKED, Part, Plan, SMALL, Way, sent,
+};
 use crate::HostArray;
 use crate::batch::{Dims, HostBatch, Name};
 
@@ -84,11 +86,6 @@ impl Draft {
         Some((start, if bytes == 0 { self.layout.bytes } else { end }))
     }
 
-    fn sent<'a>(&'a self, batch: &'a HostBatch, field: usize) -> &'a HostArray {
-        let special = self.special.get(field).and_then(Option::as_ref);
-        special.map_or(&batch.fields()[field].1, |special| &special.sent)
-    }
-
     /// Finds scratch memory for what is rearranged, and cuts all into parts. `None` if no address space holds it.
     pub(super) fn lay_out(&mut self, batch: &HostBatch, terms: &Terms) -> Option<()> {
         for index in 0..self.layout.fields.len() {
@@ -100,14 +97,14 @@ impl Draft {
             let (start, end) = if in_place {
                 (offset, offset + bytes)
             } else {
-                let sent_bytes = self.sent(batch, index).bytes();
+                let sent_bytes = sent(&self.special, batch, index).bytes();
                 let (start, end) = self.room(sent_bytes)?;
                 self.layout.bytes = end;
                 let field = &mut self.layout.fields[index];
                 (field.sent_at, field.told.sent_bytes) = (start, sent_bytes);
                 (start, end)
             };
-            let sent = self.sent(batch, index);
+            let sent = sent(&self.special, batch, index);
             let (chunk, pieces) = match way {
                 Way::Staged | Way::Written => {
                     let (chunk, bytes) = (chunk_of(sent, terms), end - start);
@@ -172,21 +169,11 @@ mod tests {
     use ndarray::{Array, s};
 
     use super::{HostArray, Terms, chunk_of};
-    use crate::Relayout;
-    use crate::backend::Rearranges;
-    use crate::plan::Fetches;
 
     #[test]
     fn what_takes_longer_a_byte_goes_in_smaller_chunks() {
-        let chunk_bytes = 4 << 20;
-        let terms = Terms {
-            device: 1,
-            rearranges: Rearranges::Not,
-            relayout: Relayout::Auto,
-            chunk_bytes,
-            is_in_reach: false,
-            fetches: Fetches::Nothing,
-        };
+        let terms = Terms::of_a_gpu();
+        let chunk_bytes = terms.chunk_bytes;
         let chunk = |array: &HostArray| chunk_of(array, &terms);
         let array = HostArray::from(Array::<f32, _>::zeros([64, 256, 256]));
         assert_eq!(chunk(&array), chunk_bytes);

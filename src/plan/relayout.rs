@@ -50,3 +50,18 @@ pub(crate) struct Terms {
     /// What kernels of it fetch now.
     pub(crate) fetches: Fetches,
 }
+
+#[cfg(test)]
+impl Terms {
+    /// Those of the first device, a GPU with kernels, as far as a test of plans asks.
+    pub(super) fn of_a_gpu() -> Self {
+        Self {
+            device: 1,
+            rearranges: Rearranges::Fast,
+            relayout: Relayout::Auto,
+            chunk_bytes: 4 << 20,
+            is_in_reach: false,
+            fetches: Fetches::Nothing,
+        }
+    }
+}

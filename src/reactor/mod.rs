@@ -321,3 +321,43 @@ impl Queues {
         moved
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::Device;
+    use crate::batch::{BatchCore, BatchOwner, GroupEvent, HostBatch};
+    use crate::device::admitted;
+    use crate::plan::Plan;
+
+    /// Whether it ends patience that the thread finds a batch done which was left to polls; of the pipeline others lie there
+    /// for their consumer, or none.
+    fn ends_patience(others_lie_there: bool) -> bool {
+        let device = Device::host().unwrap();
+        let shared = device.shared();
+        let pipeline = shared.admission.open();
+        if others_lie_there {
+            pipeline.lies();
+        }
+        let batch = HostBatch::from(("x", vec![1_u8; 64]));
+        let plan = Plan::of(&batch, &shared.terms(None), None).unwrap();
+        drop(block_on(admitted(shared, &pipeline, 0)).unwrap());
+        let core = BatchOwner::new(BatchCore::new(shared.clone(), pipeline, &batch, plan.layout, None));
+        core.queued(0, GroupEvent::Own(shared.record(&shared.copy_stream).unwrap()));
+        let mut entry = Entry::new(shared, &shared.copy_stream, 64, Held::default(), Done::Group(core, 0));
+        entry.is_left_to_polls = true;
+        let (mut entries, mut pace, mut now) = (VecDeque::from([entry]), Pace::default(), shared.clock.now());
+        while !ask(&mut entries, shared, &mut pace, &mut now) {
+            std::thread::yield_now();
+        }
+        pace.found_left
+    }
+
+    #[test]
+    fn patience_ends_where_somebody_waits_and_not_where_other_batches_lie_there() {
+        assert!(ends_patience(false));
+        assert!(!ends_patience(true));
+    }
+}

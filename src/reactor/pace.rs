@@ -198,3 +198,28 @@ impl Pace {
         (over / 4).min(taken / 16)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::sim::Simulator;
+
+    #[test]
+    fn while_somebody_polls_the_thread_looks_around_though_only_a_far_deadline_is_known() {
+        let sim = Simulator::with(|builder| builder.memory_bytes(1024)).unwrap();
+        let device = sim.device().shared();
+        let _first = sim.device().try_transfer(("x", vec![1_u8; 64])).unwrap();
+        let mut second = Box::pin(sim.device().transfer(("x", vec![1_u8; 64])));
+        assert!((&mut second).now_or_never().is_none(), "it waits for room, which is worth a word after seconds");
+        device.clock.advance(Duration::from_millis(1));
+        let wait = || Pace::default().wait(&[], device);
+        let is_far = |wait| matches!(wait, Wait::For(time) if time > Duration::from_secs(1));
+        assert!(is_far(wait()));
+        device.reactor.polls.note(device.clock.now());
+        assert_eq!(wait(), Wait::For(PATIENCE));
+        device.clock.advance(LINGERS);
+        assert!(is_far(wait()));
+    }
+}

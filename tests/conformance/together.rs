@@ -139,7 +139,9 @@ fn a_call_that_is_refused_fails_each_of_its_batches_and_leaks_nothing() {
     sim.inject(FaultPoint::Submit, 1, 1);
     assert!(sim.complete_next());
     for transfer in transfers.drain(1..) {
-        assert!(matches!(transfer.now_or_never(), Some(Err(Error::Driver { code: 1, .. }))));
+        let error = transfer.now_or_never().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Driver { code: 1, .. }), "{error}");
+        assert!(error.take_batch().is_some(), "they are one copy, so nothing of it is pending");
     }
     drop(transfers);
     sim.complete_all();
@@ -215,7 +217,13 @@ fn what_does_not_lie_side_by_side_is_copied_apart() {
     sim.complete_all();
     drop(first);
     let mut transfers: Vec<_> = [1000, 1000, 1000].map(send).into();
-    assert!((&mut transfers[2]).now_or_never().is_none());
+    sim.inject(FaultPoint::Submit, 1, 1);
+    let error = (&mut transfers[2]).now_or_never().unwrap().unwrap_err();
+    assert!(error.take_batch().is_none(), "one of the copies may be pending");
+    assert_eq!(copies(&sim), [(1, 1000)]);
+    let _fourth = send(1000);
+    let mut fifth = send(1000);
+    assert!((&mut fifth).now_or_never().is_none());
     assert_eq!(copies(&sim), [(1, 1000), (2, 2000)]);
 }
 
