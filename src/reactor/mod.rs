@@ -343,14 +343,14 @@ mod tests {
         }
         let batch = HostBatch::from(("x", vec![1_u8; 64]));
         let plan = Plan::of(&batch, &shared.terms(None), None).unwrap();
-        drop(block_on(admitted(shared, &pipeline, 0)).unwrap());
+        let _grant = block_on(admitted(shared, &pipeline, 0)).unwrap();
         let core = BatchOwner::new(BatchCore::new(shared.clone(), pipeline, &batch, plan.layout, None));
         core.queued(0, GroupEvent::Own(shared.record(&shared.copy_stream).unwrap()));
         let mut entry = Entry::new(shared, &shared.copy_stream, 64, Held::default(), Done::Group(core, 0));
         entry.is_left_to_polls = true;
         let (mut entries, mut pace, mut now) = (VecDeque::from([entry]), Pace::default(), shared.clock.now());
         while !ask(&mut entries, shared, &mut pace, &mut now) {
-            std::thread::yield_now();
+            yield_now();
         }
         pace.found_left
     }
