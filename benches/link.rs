@@ -14,6 +14,8 @@ mod check;
 mod compute;
 #[path = "link/contiguous.rs"]
 mod contiguous;
+#[path = "link/copiers.rs"]
+mod copiers;
 #[path = "link/crops.rs"]
 mod crops;
 #[path = "link/cubes.rs"]

@@ -1,18 +1,30 @@
 // The GPU's part of benches/link: a loop that crops are held against, and work. `.ci/ptx` makes link.ptx of this file.
 
-// Copies cubes of `edge` out of a cube of `line` to `dst`, one behind the other. `src` may be page-locked memory of the
-// host. A cube begins `corners[n]` elements behind `src`. A warp a row; the grid may be any, of whole warps.
-extern "C" __global__ void gather_cubes(float *dst, const float *src, const unsigned int *corners, unsigned int cubes,
-                                        unsigned int edge, unsigned int line)
+// Copies cubes of `edge` out of a cube of `line` to `dst`, one behind the other; `edge` is a multiple of 4. `src` may be
+// page-locked memory of the host, which is read by 16 bytes where such begin. A cube begins `corners[n]` elements behind
+// `src`. A power of two of lanes, which read one more than they write, goes along a row; the grid may be any, of whole warps.
+extern "C" __global__ void gather_cubes(float4 *__restrict__ dst, const float *__restrict__ src,
+                                        const unsigned int *__restrict__ corners, unsigned int cubes, unsigned int edge,
+                                        unsigned int line)
 {
-    unsigned int lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
-    unsigned int rows = cubes * edge * edge;
-    for (unsigned int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32; row < rows; row += warps) {
+    unsigned int units = edge / 4, lanes = 2;
+    while (lanes <= units && lanes < 32) lanes *= 2;
+    unsigned int lane = threadIdx.x % lanes, groups = gridDim.x * blockDim.x / lanes, rows = cubes * edge * edge;
+    unsigned int own = (blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+    for (unsigned int row = own; row - threadIdx.x % 32 / lanes < rows; row += groups) {
         unsigned int y = row % edge, z = row / edge % edge;
-        const float *from = src + corners[row / (edge * edge)] + ((unsigned long long)z * line + y) * line;
-        float *to = dst + (unsigned long long)row * edge;
-#pragma unroll 4
-        for (unsigned int x = lane; x < edge; x += 32) to[x] = from[x];
+        const float *from = row < rows ? src + corners[row / (edge * edge)] + ((unsigned long long)z * line + y) * line : src;
+        unsigned int shift = (unsigned long long)from % 16 / 4;
+        const float4 *whole = (const float4 *)(from - shift);
+        for (unsigned int first = 0; first < units; first += lanes - 1) {
+            unsigned int unit = first + lane;
+            float4 a = {}, b;
+            if (row < rows && unit < units + (shift > 0)) a = whole[unit];
+            b.x = __shfl_down_sync(~0u, a.x, 1), b.y = __shfl_down_sync(~0u, a.y, 1), b.z = __shfl_down_sync(~0u, a.z, 1);
+            float4 to = shift == 0 ? a : shift == 1 ? make_float4(a.y, a.z, a.w, b.x)
+                      : shift == 2 ? make_float4(a.z, a.w, b.x, b.y) : make_float4(a.w, b.x, b.y, b.z);
+            if (row < rows && lane + 1 < lanes && unit < units) dst[(unsigned long long)row * units + unit] = to;
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use inflight::HostArray;
 use ndarray::s;
 
 use super::check::check;
-use super::job::Job;
+use super::copiers::bare_copies;
+use super::job::{Bare, Job};
 use super::pool::Pattern;
 use super::reach::Reach;
 use super::rig::{Outcome, Rig};
@@ -16,7 +17,11 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     let count = EPOCHS * distinct;
     rig.title(&format!("contiguous batches of {each} × {IMAGE:?} u8 from pageable memory, {count} a run"));
     let device = rig.device_with(1 << 30)?;
-    let job = Job { reaches: &[Reach::OfLink(0.92)], ..Job::new("contiguous", &device, count, images.bytes()) };
+    let (copiers, bytes) = (rig.copiers()?, images.bytes() * count);
+    let copies = || bare_copies(copiers.as_ref(), rig.bytes().elements(), bytes);
+    let bare: Vec<Bare<'_>> = copiers.iter().map(|copiers| (copiers.name(), &copies as _)).collect();
+    let reaches = &[Reach::OfLink(0.92)];
+    let job = Job { reaches, bare: &bare, ..Job::new("contiguous", &device, count, images.bytes()) };
     let batch = |number: usize| -> inflight::Result<HostArray> {
         let first = number % distinct * each;
         images.array.slice(s![first..first + each, .., .., ..])

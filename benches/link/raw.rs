@@ -57,7 +57,13 @@ impl Raw {
         &self.streams[0]
     }
 
-    fn upload(&self, slot: usize) -> Outcome<()> {
+    /// A slot's page-locked memory.
+    pub(crate) fn host(&self, slot: usize) -> *mut u8 {
+        self.host[slot]
+    }
+
+    /// Enqueues a slot's copy to the device.
+    pub(crate) fn upload(&self, slot: usize) -> Outcome<()> {
         // SAFETY: the page-locked memory has so many bytes, and nobody writes to it.
         let from = unsafe { std::slice::from_raw_parts(self.host[slot], self.bytes) };
         // SAFETY: both ends live until `drop`, which waits.
@@ -65,15 +71,21 @@ impl Raw {
         Ok(())
     }
 
-    fn record(&self, slot: usize, stream: usize) -> Outcome<()> {
+    /// Records a slot's event on one of the streams.
+    pub(crate) fn record(&self, slot: usize, stream: usize) -> Outcome<()> {
         // SAFETY: event and stream are of one context.
         unsafe { result::event::record(self.events[slot], self.streams[stream].cu_stream()) }?;
         Ok(())
     }
 
+    /// Whether a slot's event has fired, or there is nothing to wait for.
+    pub(crate) fn is_done(&self, slot: usize) -> bool {
+        // SAFETY: the event lives.
+        unsafe { result::event::query(self.events[slot]) }.is_ok()
+    }
+
     fn spin(&self, slot: usize) {
-        // SAFETY: the event was recorded.
-        while unsafe { result::event::query(self.events[slot]) }.is_err() {}
+        while !self.is_done(slot) {}
     }
 
     /// Copies to the device, each followed by a record, with a slot's event asked until it has fired before the slot is used

@@ -10,6 +10,7 @@ use inflight::{ComputeStream, Device, DeviceBuilder, DeviceKind, HostArray};
 use sha2::{Digest, Sha256};
 use tokio::runtime::Runtime;
 
+use super::copiers::Copiers;
 use super::limit::Link;
 use super::pool::Pool;
 pub(crate) use super::row::Row;
@@ -94,6 +95,11 @@ impl Rig {
     /// A further device of the same kind that may use so many bytes, with read-backs of 1 GiB.
     pub(crate) fn device_with(&self, bytes: usize) -> Outcome<Device> {
         Ok(self.builder().memory_bytes(bytes).readback_bytes((1 << 30) + (1 << 20)).build()?)
+    }
+
+    /// The bare loop that staging is held against, where there is a GPU.
+    pub(crate) fn copiers(&self) -> Outcome<Option<Copiers>> {
+        self.context.as_ref().map(|context| Copiers::new(context, self.settings.staging_threads)).transpose()
     }
 
     pub(crate) fn is_host(&self) -> bool {

@@ -18,15 +18,16 @@ use crate::sync::{Mutex, lock};
 ///
 /// A kernel reads the host's memory by itself: it is faster than the copy engine for short rows, and costs the host a call
 /// where copies take one for each piece. Meanwhile it takes an eighth of the multiprocessors, 16 at most. Rows are those of 64
-/// bytes and more, at multiples of 4 bytes, in arrays of 256 KiB and more; [`Route::Fetched`](crate::Route::Fetched) tells.
+/// bytes and more in arrays of 256 KiB and more: whole multiples of 16 bytes that begin anywhere, or of 4 bytes that begin at
+/// such; [`Route::Fetched`](crate::Route::Fetched) tells.
 ///
 /// Without effect on the host, with [`Overlap::Off`](crate::Overlap::Off), on GPUs that share memory with the host, and after
 /// a launch that the driver refused, which fails its batch and is the device's last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FetchKernels {
-    /// Where that is faster: for rows of at most 192 bytes at even distances, and picked pieces below 32 KiB, of pipelines whose
-    /// consumer waits, which have no batch that has arrived and is not taken (one that is forgotten counts for ever). Where
+    /// Where that is faster: for rows at even distances of at most 256 bytes (192, if that is not a multiple of 16), and picked
+    /// pieces below 32 KiB, of pipelines whose consumer waits, which have no batch that has arrived and is not taken (one that is forgotten counts for ever). Where
     /// kernels were slower than copies by more than a tenth and 50 µs each, since the GPU is full, copies are made for 100 ms,
     /// and for up to 2 s if that stays so.
     #[default]

@@ -58,7 +58,8 @@ pub struct Stats {
     pub wakes: u64,
     /// Completions that the reactor noticed.
     pub completions: u64,
-    /// By how much it can have noticed them late, in sum: from the last time the answer was "not yet".
+    /// By how much it can have noticed them late, in sum: from the last time the answer was "not yet"; for one with a long copy
+    /// behind it, which is not asked again and again, from when it should have been done at the link's rate.
     pub lateness: Duration,
     /// CPU time of the reactor's thread, where the system tells.
     pub reactor_cpu: Option<Duration>,

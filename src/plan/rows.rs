@@ -16,13 +16,17 @@ const WORTH_A_PITCHED_COPY: usize = 64 << 10;
 const WORTH_A_ROW: usize = 64;
 /// Arrays of so many bytes or more are worth a launch.
 const WORTH_A_LAUNCH: usize = 256 << 10;
-/// Rows up to so many bytes, at even distances, are read faster by a kernel: on an H200 crops of 16³ and 32³ of f32 at 26 and
-/// 35 GB/s, of which copies bring 4 and 18; of 64³ at 38 and 39, of 128³ at 44 and 49.
-const LONGEST_FETCHED: usize = 192;
+/// Rows up to so many bytes, at even distances, are read faster by a kernel: on an H200 crops of 16³, 32³ and 64³ of f32 at
+/// 26, 35 and 42 GB/s, of which copies bring 4, 18 and 38; of 128³ at 43 and 49.
+const LONGEST_FETCHED: usize = 256;
+/// The same where it reads words: of 64³ less three elements at 37 and 38 GB/s.
+const LONGEST_FETCHED_BY_WORDS: usize = 192;
 /// Bytes that a launch fetches at most: what waits behind it waits for one to three milliseconds.
 const FETCHED_AT_ONCE: usize = 64 << 20;
-/// A kernel reads so many bytes at once at least, and only where such begin.
-const FETCHED_UNIT: usize = 4;
+/// A kernel reads rows of so many bytes, and of multiples, wherever they begin.
+const FETCHED_ANYWHERE: usize = 16;
+/// Others it reads by so many bytes at once, and only where such begin.
+const FETCHED_WORD: usize = 4;
 /// What copies take for a row at even distances, and for a piece of such: measured on an H200.
 const ROW_TAKES: Duration = Duration::from_nanos(6);
 const PIECE_TAKES: Duration = Duration::from_micros(4);
@@ -82,23 +86,24 @@ impl<'a> Rows<'a> {
     pub(crate) fn pay_a_kernel(&self, fetches: Fetches) -> bool {
         let Pitched { src, width, pitch, height, .. } = self.first;
         let bytes = self.first.bytes();
-        let is_unit = |value: usize| value.is_multiple_of(FETCHED_UNIT);
-        let hops_units = |axis: &Axis<'_>| match axis.hop {
-            Hop::Even(stride) => is_unit(stride.unsigned_abs()),
-            Hop::Picked(table, size) => table.iter().all(|at| is_unit((at * size).unsigned_abs())),
+        let is_anywhere = width.is_multiple_of(FETCHED_ANYWHERE);
+        let is_word = |value: usize| value.is_multiple_of(FETCHED_WORD);
+        let hops_words = |axis: &Axis<'_>| match axis.hop {
+            Hop::Even(stride) => is_word(stride.unsigned_abs()),
+            Hop::Picked(table, size) => table.iter().all(|at| is_word((at * size).unsigned_abs())),
         };
         let longest = match fetches {
             Fetches::Nothing => 0,
             Fetches::ShortRows if self.first.is_contiguous() => WORTH_A_COPY - 1,
-            Fetches::ShortRows => LONGEST_FETCHED,
+            Fetches::ShortRows if is_anywhere => LONGEST_FETCHED,
+            Fetches::ShortRows => LONGEST_FETCHED_BY_WORDS,
             Fetches::AllRows => usize::MAX,
         };
         (WORTH_A_ROW..=longest).contains(&width)
             && bytes <= FETCHED_AT_ONCE
             && bytes.saturating_mul(self.pieces) >= WORTH_A_LAUNCH
-            && [src.addr(), width, pitch].into_iter().all(is_unit)
             && pitch.checked_mul(height).is_some()
-            && self.outer.iter().all(hops_units)
+            && (is_anywhere || [src.addr(), width, pitch].into_iter().all(is_word) && self.outer.iter().all(hops_words))
     }
 
     /// Bytes of so many pieces as one launch fetches.
@@ -229,6 +234,27 @@ mod tests {
         assert_eq!(operations(&[one; 33], true), 3);
         assert_eq!(operations(&[one; 33], false), 33);
         assert_eq!(operations(&[Pitched { rows: 2, height: 2, ..one }; 33], true), 33);
+    }
+
+    /// Whether kernels fetch columns of bytes, so many from `first` on, where they fetch short rows.
+    fn is_fetched(volume: &HostArray, first: usize, bytes: usize) -> bool {
+        let part = volume.slice(s![.., 1..300, first..first + bytes]).unwrap();
+        Rows::of(&part).pay_a_kernel(Fetches::ShortRows)
+    }
+
+    #[test]
+    fn a_kernel_reads_short_rows_of_whole_vectors_anywhere_and_others_where_words_begin() {
+        let volume = HostArray::from(Array::from_shape_fn((40, 301, 512), |(z, y, x)| (z * 3 + y + x) as u8));
+        for (bytes, anywhere, at_words) in
+            [(48, false, false), (64, true, true), (68, false, true), (66, false, false), (192, true, true)]
+        {
+            assert_eq!([is_fetched(&volume, 1, bytes), is_fetched(&volume, 4, bytes)], [anywhere, at_words], "{bytes}");
+        }
+        let longest = |bytes: usize| [1, 4].map(|first| is_fetched(&volume, first, bytes));
+        assert_eq!(
+            [longest(196), longest(256), longest(260), longest(272)],
+            [[false; 2], [true; 2], [false; 2], [false; 2]]
+        );
     }
 
     proptest! {

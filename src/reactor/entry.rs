@@ -49,6 +49,8 @@ pub(crate) struct Entry {
     pub(crate) since: Duration,
     /// When it was asked last and was not done.
     pub(super) asked: Duration,
+    /// When it was done, about.
+    pub(super) ended: Duration,
     /// When it can be done at the earliest, or is to be asked at the latest.
     pub(crate) due: Duration,
     /// It is one of many short copies: who polls asks it.
@@ -86,6 +88,7 @@ impl Entry {
             is_copy: true,
             since: Duration::ZERO,
             asked: Duration::ZERO,
+            ended: Duration::ZERO,
             due: Duration::ZERO,
             is_left_to_polls: false,
             fetch: None,
@@ -194,7 +197,7 @@ impl Entry {
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
         self.is_over(device);
         if let Some(fetch) = self.fetch.filter(|_| result.is_ok()) {
-            device.fetching.over(device.clock.now(), self.since, fetch);
+            device.fetching.over(self.ended, self.since, fetch);
         }
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.

@@ -265,13 +265,16 @@ fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now
             entry.asked = *now;
             break;
         }
-        let Some(entry) = entries.pop_front() else { break };
+        let Some(mut entry) = entries.pop_front() else { break };
         if matches!(asked, Asked::Fired) {
-            if entry.bytes >= pace::TELLING {
+            let is_long = entry.bytes >= pace::TELLING;
+            if is_long || entry.fetch.is_some() {
                 *now = device.clock.now();
-                pace.learn(&entry, *now, device);
             }
-            device.counters.noticed(now.saturating_sub(entry.asked));
+            let noticed = (*now, now.saturating_sub(entry.asked));
+            let (ended, late) = if is_long { pace.learn(&entry, entries.front(), *now, device) } else { noticed };
+            entry.ended = ended;
+            device.counters.noticed(late);
         }
         moved = true;
         pace.found_left |= entry.is_left_to_polls && entry.is_waited_for(device);

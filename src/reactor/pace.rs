@@ -2,7 +2,8 @@
 //!
 //! It sleeps to shortly before the oldest copy can be done at the link's measured rate, then asks without sleeping for at
 //! most 25 µs. After a missed estimate it sleeps a quarter of what that was off by, at most a sixteenth of the time
-//! that the copy has taken so far.
+//! that the copy has taken so far. Where a long copy follows, the link has work meanwhile: then it asks once the oldest
+//! should be done for a while, and does not spin.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,6 +17,12 @@ const SPIN: Duration = Duration::from_micros(20);
 /// The longer a sleep the later it ends: the last part of a long one is a short one. On an H200 machine sleeps of 1 ms
 /// were 13 µs late (p99 46), those of 100 µs 4 (p99 10).
 const SHORT: Duration = Duration::from_micros(120);
+/// With a copy behind it that takes at least so many times as long, one may be noticed so late, at most. On an H200 the
+/// thread took 45 µs of processor time for each of a row of long copies when all were watched closely.
+const LATE_SHARE: u32 = 8;
+const LATEST: Duration = Duration::from_micros(50);
+/// One of so many is watched closely nevertheless: it tells the rate.
+const WATCHED: u32 = 16;
 /// Limbo alone is asked this often at first, and at least every millisecond.
 pub(super) const LIMBO: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
@@ -109,35 +116,75 @@ pub(super) const TELLING: usize = 1 << 20;
 /// What was seen of each stream's last completion, and of limbo.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// When the last entry of a stream was done: the next one could not begin before.
-    last: Vec<(u64, Duration)>,
+    streams: Vec<Seen>,
     limbo: Duration,
     /// Something was done that was left to polls, and is waited for.
     pub(super) found_left: bool,
 }
 
+/// What was seen of a stream's long entries.
+#[derive(Debug)]
+struct Seen {
+    stream: u64,
+    /// When the last one was done: the next could not begin before.
+    last: Duration,
+    count: u32,
+}
+
+/// How long an entry takes, about; nothing while that is not known.
+fn expected(entry: &Entry, device: &Shared) -> Duration {
+    match entry.fetch {
+        Some(fetch) => device.fetching.expected(fetch.by_copies),
+        None => device.counters.least_time(entry.bytes),
+    }
+}
+
 impl Pace {
-    /// Notes that `entry` is done, and how fast the link was.
-    pub(super) fn learn(&mut self, entry: &Entry, now: Duration, device: &Shared) {
+    /// Learns from an entry that is found to be done `now`, with `next` behind it: how fast the link was. Answers when it is
+    /// taken to have been done, and how late that may have been noticed.
+    pub(super) fn learn(
+        &mut self,
+        entry: &Entry,
+        next: Option<&Entry>,
+        now: Duration,
+        device: &Shared,
+    ) -> (Duration, Duration) {
         let began = self.began(entry);
-        // It was not done when it was last asked.
-        if entry.is_copy {
-            device.counters.took(entry.bytes, entry.asked.saturating_sub(began), now.saturating_sub(began));
+        let (ended, late) = if self.may_be_late(entry, next, device).is_some() {
+            // Who asks late on purpose does not learn how long it took. It was not done when it was last asked.
+            let ended = (began + expected(entry, device)).clamp(entry.asked.min(now), now);
+            (ended, now - ended)
+        } else {
+            if entry.is_copy {
+                device.counters.took(entry.bytes, entry.asked.saturating_sub(began), now.saturating_sub(began));
+            }
+            (now, now.saturating_sub(entry.asked))
+        };
+        match self.streams.iter_mut().find(|seen| seen.stream == entry.stream) {
+            Some(seen) => (seen.last, seen.count) = (ended, seen.count.wrapping_add(1)),
+            None => self.streams.push(Seen { stream: entry.stream, last: ended, count: 1 }),
         }
-        match self.last.iter_mut().find(|(stream, _)| *stream == entry.stream) {
-            Some((_, last)) => *last = now,
-            None => self.last.push((entry.stream, now)),
-        }
+        (ended, late)
     }
 
     /// Forgets the streams that are not to be kept.
     pub(super) fn keep(&mut self, is_kept: impl Fn(u64) -> bool) {
-        self.last.retain(|(stream, _)| is_kept(*stream));
+        self.streams.retain(|seen| is_kept(seen.stream));
+    }
+
+    fn seen(&self, entry: &Entry) -> Option<&Seen> {
+        self.streams.iter().find(|seen| seen.stream == entry.stream)
     }
 
     fn began(&self, entry: &Entry) -> Duration {
-        let last = self.last.iter().find(|(stream, _)| *stream == entry.stream);
-        last.map_or(entry.since, |(_, last)| entry.since.max(*last))
+        self.seen(entry).map_or(entry.since, |seen| entry.since.max(seen.last))
+    }
+
+    /// How much later than it is done an entry may be noticed, with `next` behind it. `None` if it is watched closely.
+    fn may_be_late(&self, entry: &Entry, next: Option<&Entry>, device: &Shared) -> Option<Duration> {
+        let is_watched = entry.bytes < TELLING || self.seen(entry).is_none_or(|seen| seen.count % WATCHED == 0);
+        let late = (expected(next.filter(|_| !is_watched)?, device) / LATE_SHARE).min(LATEST);
+        (late > SPIN).then_some(late)
     }
 
     /// Learns from what the thread has found, and not those who poll.
@@ -150,8 +197,8 @@ impl Pace {
     /// How long nothing can be due.
     pub(super) fn wait(&mut self, streams: &[(u64, VecDeque<Entry>)], device: &Shared) -> Wait {
         let now = device.clock.now();
-        let oldest = streams.iter().filter_map(|(_, entries)| entries.front());
-        let mut wait = oldest.map(|entry| self.wait_for(entry, now, device)).min();
+        let oldest = streams.iter().filter_map(|(_, entries)| Some((entries.front()?, entries.get(1))));
+        let mut wait = oldest.map(|(entry, next)| self.wait_for(entry, next, now, device)).min();
         if device.limbo.count() == 0 && !device.has_orphans() {
             self.limbo = LIMBO.0;
         } else {
@@ -174,16 +221,17 @@ impl Pace {
         }
     }
 
-    fn wait_for(&self, entry: &Entry, now: Duration, device: &Shared) -> Duration {
+    fn wait_for(&self, entry: &Entry, next: Option<&Entry>, now: Duration, device: &Shared) -> Duration {
         if entry.is_left_to_polls && now < entry.due && !device.reactor.polls.are_away(now) {
             return entry.due - now;
         }
         let began = self.began(entry);
         let taken = now.saturating_sub(began);
-        let expected = match entry.fetch {
-            Some(fetch) => device.fetching.expected(fetch.by_copies),
-            None => device.counters.least_time(entry.bytes),
-        };
+        let expected = expected(entry, device);
+        if let Some(late) = self.may_be_late(entry, next, device) {
+            let left = (expected + late / 2).saturating_sub(taken);
+            return if left.is_zero() { late / 2 } else { left };
+        }
         let spins_from = expected.saturating_sub(SPIN - SPIN / 4);
         if taken < spins_from {
             let left = spins_from - taken;
@@ -204,7 +252,52 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::reactor::{Done, Held};
     use crate::sim::Simulator;
+
+    const MICROS: fn(u64) -> Duration = Duration::from_micros;
+
+    /// Copies that lie one behind the other, of so many bytes each.
+    fn pending(device: &Shared, bytes: &[usize]) -> VecDeque<Entry> {
+        let done = || Done::Orphan(device.record(&device.copy_stream).unwrap());
+        let entry = |bytes: &usize| Entry::new(device, &device.copy_stream, *bytes, Held::default(), done());
+        bytes.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn what_has_a_long_copy_behind_it_is_not_watched_closely_but_one_of_sixteen() {
+        const LONG: usize = 40_000_000;
+        let sim = Simulator::with(|builder| builder).unwrap();
+        let device = sim.device().shared();
+        device.counters.took(LONG, MICROS(800), MICROS(800));
+        let mut pace = Pace::default();
+        let wait = |pace: &mut Pace, bytes: &[usize]| {
+            let entries = pending(device, bytes);
+            pace.wait(&[(entries[0].stream, entries)], device)
+        };
+        let (mut watched, mut began) = (Vec::new(), Duration::ZERO);
+        for _ in 0..32 {
+            let takes = device.counters.least_time(LONG);
+            let closely = wait(&mut pace, &[LONG]);
+            assert!(matches!(closely, Wait::For(time) if time < takes), "the last one is waited for: {closely:?}");
+            assert_eq!(wait(&mut pace, &[LONG, LONG / 8]), closely, "the link would soon be idle");
+            let waits = wait(&mut pace, &[LONG, LONG]);
+            let (is_closely, done) = (waits == closely, began + takes);
+            let at = done + LATEST / 2 - device.clock.now();
+            assert!(is_closely || waits == Wait::For(at), "{waits:?} for {at:?}");
+            watched.push(is_closely);
+            let mut entries = pending(device, &[LONG, LONG]);
+            let entry = entries.pop_front().unwrap();
+            device.clock.advance(at);
+            let (ended, late) = pace.learn(&entry, entries.front(), device.clock.now(), device);
+            assert_eq!(device.counters.least_time(LONG) != takes, is_closely, "others tell nothing");
+            if !is_closely {
+                assert_eq!((ended, late), (done, LATEST / 2), "it is taken to have lasted as long as others");
+            }
+            began = ended;
+        }
+        assert_eq!(watched.iter().filter(|watched| **watched).count(), 2);
+    }
 
     #[test]
     fn while_somebody_polls_the_thread_looks_around_though_only_a_far_deadline_is_known() {

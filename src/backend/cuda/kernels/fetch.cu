@@ -17,6 +17,12 @@ struct Pieces {
     u64 src[MOST];
 };
 
+// Where a row of a piece begins, of all rows in order.
+__device__ u64 row_at(const Pieces &pieces, u32 row) {
+    const u32 plane = row / pieces.rows, piece = plane / pieces.planes;
+    return pieces.src[piece] + (plane - piece * pieces.planes) * pieces.plane + (row - plane * pieces.rows) * pieces.pitch;
+}
+
 // Writes the pieces to `dst`, one behind the other. The grid may be any.
 template <typename Unit> __device__ void fetch(Unit *dst, const Pieces &pieces) {
     const u32 step = gridDim.x * blockDim.x;
@@ -28,10 +34,8 @@ template <typename Unit> __device__ void fetch(Unit *dst, const Pieces &pieces) 
         for (u32 nth = 0; nth < AT_ONCE; nth++) {
             const u32 place = first + nth * step;
             if (place >= pieces.count) continue;
-            const u32 row = place / pieces.width, plane = row / pieces.rows, piece = plane / pieces.planes;
-            const u64 at = pieces.src[piece] + (plane - piece * pieces.planes) * pieces.plane +
-                           (row - plane * pieces.rows) * pieces.pitch;
-            units[nth] = reinterpret_cast<const Unit *>(at)[place - row * pieces.width];
+            const u32 row = place / pieces.width;
+            units[nth] = reinterpret_cast<const Unit *>(row_at(pieces, row))[place - row * pieces.width];
         }
 #pragma unroll
         for (u32 nth = 0; nth < AT_ONCE; nth++) {
@@ -41,7 +45,65 @@ template <typename Unit> __device__ void fetch(Unit *dst, const Pieces &pieces) 
     }
 }
 
+constexpr u32 WARP = 32;
+
+// The unit that begins `shift` bytes behind the first of two.
+__device__ uint4 between(const uint4 &first, const uint4 &second, u32 shift) {
+    const u32 words[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+    const u32 bits = shift % 4 * 8;
+    u32 from[5];
+#pragma unroll
+    for (u32 nth = 0; nth < 5; nth++) {
+        from[nth] = words[nth];
+#pragma unroll
+        for (u32 skipped = 1; skipped < 4 && nth + skipped < 8; skipped++)
+            if (shift / 4 == skipped) from[nth] = words[nth + skipped];
+    }
+    return make_uint4(__funnelshift_r(from[0], from[1], bits), __funnelshift_r(from[1], from[2], bits),
+                      __funnelshift_r(from[2], from[3], bits), __funnelshift_r(from[3], from[4], bits));
+}
+
+__device__ uint4 of_next_lane(const uint4 &unit) {
+    return make_uint4(__shfl_down_sync(~0u, unit.x, 1), __shfl_down_sync(~0u, unit.y, 1), __shfl_down_sync(~0u, unit.z, 1),
+                      __shfl_down_sync(~0u, unit.w, 1));
+}
+
+// The same where rows of whole units begin anywhere. Reads begin at multiples of 16 nevertheless: such a unit has a byte of
+// the row at least, and thus lies on the row's pages. Some lanes read a part of a row, one unit more than they write.
+__device__ void fetch_anywhere(uint4 *dst, const Pieces &pieces) {
+    u32 lanes = 2;
+    while (lanes <= pieces.width && lanes < WARP) lanes *= 2;
+    const u32 written = lanes - 1, parts = (pieces.width + written - 1) / written;
+    const u32 count = pieces.count / pieces.width * parts, step = gridDim.x * blockDim.x / lanes;
+    const u32 lane = threadIdx.x % lanes, part = (blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+    // All lanes of a warp go on as long as one does.
+#pragma unroll 1
+    for (u32 first = part; first - threadIdx.x % WARP / lanes < count; first += step * AT_ONCE) {
+        uint4 units[AT_ONCE];
+        u32 shifts[AT_ONCE];
+#pragma unroll
+        for (u32 nth = 0; nth < AT_ONCE; nth++) {
+            const u32 place = first + nth * step;
+            units[nth] = make_uint4(0, 0, 0, 0), shifts[nth] = 0;
+            if (place >= count) continue;
+            const u32 row = place / parts, unit = (place - row * parts) * written + lane;
+            const u64 at = row_at(pieces, row);
+            shifts[nth] = at % 16;
+            const uint4 *from = reinterpret_cast<const uint4 *>(at - shifts[nth]);
+            if (unit < pieces.width + (shifts[nth] > 0)) units[nth] = from[unit];
+        }
+#pragma unroll
+        for (u32 nth = 0; nth < AT_ONCE; nth++) {
+            const u32 place = first + nth * step, row = place / parts, unit = (place - row * parts) * written + lane;
+            const uint4 next = of_next_lane(units[nth]);
+            if (place < count && lane < written && unit < pieces.width)
+                dst[row * pieces.width + unit] = between(units[nth], next, shifts[nth]);
+        }
+    }
+}
+
 #define KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 KERNEL fetch_4(u32 *dst, const __grid_constant__ Pieces pieces) { fetch(dst, pieces); }
 KERNEL fetch_16(uint4 *dst, const __grid_constant__ Pieces pieces) { fetch(dst, pieces); }
+KERNEL fetch_anywhere_16(uint4 *dst, const __grid_constant__ Pieces pieces) { fetch_anywhere(dst, pieces); }

@@ -1,5 +1,7 @@
 //! [`Launch`]: what `fetch.cu` is launched with to read pieces of page-locked memory.
 
+use std::ffi::CStr;
+
 use crate::backend::{MOST_FETCHED, Pitched};
 
 /// Units of a launch at most.
@@ -18,10 +20,43 @@ pub(super) struct Pieces {
     src: [u64; MOST_FETCHED],
 }
 
-/// A launch: of a kernel that reads so many bytes at once, from where, and where to.
+/// How a kernel reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// Four bytes at once, where such begin.
+    Words,
+    /// Sixteen, likewise.
+    Vectors,
+    /// Sixteen, from rows of so many that begin anywhere.
+    Anywhere,
+}
+
+impl Reads {
+    /// Each, with its kernel.
+    pub(super) const ALL: [(Self, &CStr); 3] =
+        [(Self::Words, c"fetch_4"), (Self::Vectors, c"fetch_16"), (Self::Anywhere, c"fetch_anywhere_16")];
+
+    const fn unit(self) -> usize {
+        match self {
+            Self::Words => 4,
+            Self::Vectors | Self::Anywhere => 16,
+        }
+    }
+
+    /// Where rows may begin.
+    const fn begins(self) -> usize {
+        match self {
+            Self::Words => 4,
+            Self::Vectors => 16,
+            Self::Anywhere => 1,
+        }
+    }
+}
+
+/// A launch: of which kernel, from where, and where to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Launch {
-    pub(super) unit: usize,
+    pub(super) reads: Reads,
     pub(super) pieces: Box<Pieces>,
     pub(super) dst: u64,
 }
@@ -31,9 +66,12 @@ impl Launch {
     pub(super) fn of(copies: &[Pitched]) -> Option<Self> {
         let first = copies.first()?;
         let plane = first.pitch.checked_mul(first.height)?;
-        let places = copies.iter().fold(first.dst.addr(), |all, copy| all | copy.src.addr());
-        let unit =
-            [16, 4].into_iter().find(|unit| (places | first.width | first.pitch | plane).is_multiple_of(*unit))?;
+        let from = copies.iter().fold(first.pitch | plane, |all, copy| all | copy.src.addr());
+        let suits = |reads: &Reads| {
+            (first.dst.addr() | first.width).is_multiple_of(reads.unit()) && from.is_multiple_of(reads.begins())
+        };
+        let reads = [Reads::Vectors, Reads::Anywhere, Reads::Words].into_iter().find(suits)?;
+        let unit = reads.unit();
         let count = first.bytes().checked_mul(copies.len())? / unit;
         let lies = |(number, copy): (usize, &Pitched)| {
             copy.dst.addr() == first.dst.addr() + number * first.bytes()
@@ -53,13 +91,13 @@ impl Launch {
             src: [0; MOST_FETCHED],
         });
         pieces.src.iter_mut().zip(copies).for_each(|(src, copy)| *src = copy.src.expose_provenance() as u64);
-        Some(Self { unit, pieces, dst: first.dst.addr() as u64 })
+        Some(Self { reads, pieces, dst: first.dst.addr() as u64 })
     }
 
     /// One that does nothing.
-    pub(super) fn idle(unit: usize) -> Self {
+    pub(super) fn idle(reads: Reads) -> Self {
         let pieces = Pieces { pitch: 0, plane: 0, width: 1, rows: 1, planes: 1, count: 0, src: [0; MOST_FETCHED] };
-        Self { unit, pieces: Box::new(pieces), dst: 0 }
+        Self { reads, pieces: Box::new(pieces), dst: 0 }
     }
 }
 
@@ -92,12 +130,26 @@ mod tests {
     #[test]
     fn a_launch_reads_as_much_at_once_as_all_places_allow() {
         let launch = Launch::of(&copies(&[(4096, 1024), (512, 1024 + 384)])).unwrap();
-        assert_eq!((launch.unit, launch.dst), (16, 1024));
+        assert_eq!((launch.reads, launch.dst), (Reads::Vectors, 1024));
         let Pieces { pitch, plane, width, rows, planes, count, src } = *launch.pieces;
         assert_eq!((pitch, plane, width, rows, planes, count), (128, 640, 4, 3, 2, 48));
         assert_eq!(src[..3], [4096, 512, 0]);
-        assert_eq!(Launch::of(&copies(&[(4096, 1024), (516, 1024 + 384)])).unwrap().unit, 4);
-        assert_eq!(Launch::of(&copies(&[(4098, 1024)])), None, "two bytes at once are too few");
+        for odd in [1, 2, 4, 8] {
+            let launch = Launch::of(&copies(&[(4096, 1024), (512 + odd, 1024 + 384)])).unwrap();
+            assert_eq!((launch.reads, launch.pieces.width), (Reads::Anywhere, 4), "whole units from anywhere");
+        }
+        let narrow = |odd: usize| {
+            let narrow = |(nth, copy)| Pitched {
+                width: 60,
+                dst: std::ptr::without_provenance_mut(1024 + 360 * nth),
+                src: std::ptr::without_provenance(4096 + odd),
+                ..copy
+            };
+            Launch::of(&copies(&[(0, 0), (0, 0)]).into_iter().enumerate().map(narrow).collect::<Vec<_>>())
+        };
+        let launch = narrow(4).unwrap();
+        assert_eq!((launch.reads, launch.pieces.width), (Reads::Words, 15));
+        assert_eq!(narrow(2), None, "two bytes at once are too few");
     }
 
     #[test]

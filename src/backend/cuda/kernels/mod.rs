@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use self::fetch::Launch;
+use self::fetch::{Launch, Reads};
 use self::layout::{Job, Layout, Plan};
 use self::module::Module;
 use super::context::Context;
@@ -40,9 +40,6 @@ const NAMES: [&CStr; 14] = [
     c"tile_cast",
     c"tile_normalized",
 ];
-/// The kernels of `fetch.cu`.
-const FETCHES: [&CStr; 2] = [c"fetch_4", c"fetch_16"];
-
 /// As many blocks as the largest GPUs run at once, about; each goes on until all is done.
 const MOST_BLOCKS: u64 = 1024;
 /// Threads of a block that fetches: all of a multiprocessor's, or half.
@@ -95,10 +92,10 @@ impl Kernels {
 
     fn loaded_fetching(context: &Arc<Context>, stream: CUstream, blocks: c_uint) -> Result<(Module, c_uint), Fault> {
         let (driver, _inside) = (context.driver, context.enter()?);
-        let fetching = (Module::load(context, FETCH, &FETCHES)?, blocks);
-        for unit in [4, 16] {
+        let fetching = (Module::load(context, FETCH, &Reads::ALL.map(|(_, name)| name))?, blocks);
+        for (reads, _) in Reads::ALL {
             // SAFETY: of no units none is touched.
-            unsafe { start_fetch(&fetching, stream, Launch::idle(unit)) }?;
+            unsafe { start_fetch(&fetching, stream, Launch::idle(reads)) }?;
         }
         // SAFETY: the stream lives.
         unsafe { driver.stream_synchronize(stream) }?;
@@ -178,7 +175,7 @@ fn without<T>(loaded: Result<T, Fault>, otherwise: &str) -> Result<Option<T>, Fa
 ///
 /// What the launch reads and writes stays valid until an event behind it has fired.
 unsafe fn start_fetch((module, blocks): &(Module, c_uint), stream: CUstream, mut launch: Launch) -> Result<(), Fault> {
-    let place = usize::from(launch.unit == 16);
+    let place = launch.reads as usize;
     let pieces: *mut fetch::Pieces = &raw mut *launch.pieces;
     let mut parameters = [(&raw mut launch.dst).cast(), pieces.cast()];
     // SAFETY: the arguments are those of the kernel, read during the call; what it touches is the caller's contract.

@@ -22,7 +22,7 @@ fn each_kernel_has_been_launched_when_a_device_is_open() {
     let Some(bed) = Bed::new(|_| {}) else { return };
     let (calls, rearranges) = opened(&bed);
     assert_eq!(rearranges.unwrap(), Rearranges::Fast);
-    assert!(calls.is_none_or(|calls| calls == [2, 16, 16, 0]), "{calls:?}");
+    assert!(calls.is_none_or(|calls| calls == [2, 17, 17, 0]), "{calls:?}");
     // The device above is gone.
     if let Some([unloads]) = bed.calls(["cuModuleUnload"]) {
         assert_eq!(unloads, 2);
