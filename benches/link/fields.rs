@@ -22,9 +22,13 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     let array = |field: usize| HostArray::from((0..BYTES).map(|place| value(field, place)).collect::<Vec<_>>());
     let parts: Vec<HostArray> = (0..NAMES.len()).map(array).collect();
     let whole = HostArray::from((0..NAMES.len() * BYTES).map(u8::at).collect::<Vec<_>>());
-    let one = |_| HostBatch::new().with("x", whole.clone());
-    let eight =
-        |_| NAMES.iter().zip(&parts).fold(HostBatch::new(), |batch, (name, part)| batch.with(*name, part.clone()));
+    let one = |_: usize| HostBatch::new().with("x", whole.clone());
+    let eight = |_: usize| {
+        NAMES.iter().zip(&parts).fold(HostBatch::new(), |batch, (name, part)| batch.with(*name, part.clone()))
+    };
+    let alone = made_copied_and_dropped(count, &parts, &eight)?;
+    let alone_whole = made_copied_and_dropped(count, std::slice::from_ref(&whole), &one)?;
+    let bare = format!("made, copied and dropped alone {alone:.2} µs, one field {alone_whole:.2}");
     for depth in DEPTHS {
         let (mut ours, mut limit) = (Vec::new(), Vec::new());
         for number in 0..=RUNS {
@@ -47,7 +51,7 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
             job: format!("fields depth {depth}"),
             bytes: NAMES.len() * BYTES * count,
             batches: count,
-            note: format!("one field {:.2} µs a batch", median(limit.clone()) * 1e6 / count as f64),
+            note: format!("one field {:.2} µs a batch; {bare}", median(limit.clone()) * 1e6 / count as f64),
             seconds: median(ours),
             limit_seconds: median(limit),
             reaches: &[Reach::Times(1.2)],
@@ -55,4 +59,27 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
         });
     }
     Ok(())
+}
+
+/// What a batch of such arrays costs a loop that sends it nowhere, in microseconds.
+#[expect(unsafe_code, reason = "reads arrays by address")]
+fn made_copied_and_dropped(count: usize, arrays: &[HostArray], batch: &impl Fn(usize) -> HostBatch) -> Outcome<f64> {
+    let mut to = vec![0_u8; arrays.iter().map(HostArray::bytes).sum()];
+    let mut once = |_| {
+        timed(|| {
+            for number in 0..count {
+                let (batch, mut at) = (batch(number), 0);
+                for array in arrays {
+                    let next = at + array.bytes();
+                    // SAFETY: the array was made of a vector of so many bytes, and lives.
+                    to[at..next].copy_from_slice(unsafe { std::slice::from_raw_parts(array.as_ptr(), array.bytes()) });
+                    at = next;
+                }
+                std::hint::black_box((&mut to, batch));
+            }
+            Ok(())
+        })
+        .map(|(seconds, ())| seconds * 1e6 / count as f64)
+    };
+    Ok(median((0..RUNS).map(&mut once).collect::<Outcome<Vec<_>>>()?))
 }
