@@ -23,25 +23,36 @@ __device__ u64 row_at(const Pieces &pieces, u32 row) {
     return pieces.src[piece] + (plane - piece * pieces.planes) * pieces.plane + (row - plane * pieces.rows) * pieces.pitch;
 }
 
+// Bytes that one request of the link brings at most, where they begin at a multiple.
+constexpr u32 LINE = 128;
+
 // Writes the pieces to `dst`, one behind the other. The grid may be any.
 template <typename Unit> __device__ void fetch(Unit *dst, const Pieces &pieces) {
-    const u32 step = gridDim.x * blockDim.x;
+    // Of a long row the first threads have nothing, so that those of a warp begin at a line.
+    constexpr u32 units_of_line = LINE / sizeof(Unit);
+    const bool is_long = pieces.width >= 8 * units_of_line;
+    const u32 padded = is_long ? (pieces.width / units_of_line + 2) * units_of_line : pieces.width;
+    const u32 count = pieces.count / pieces.width * padded, step = gridDim.x * blockDim.x;
 #pragma unroll 1
-    for (u32 first = blockIdx.x * blockDim.x + threadIdx.x; first < pieces.count; first += step * AT_ONCE) {
+    for (u32 first = blockIdx.x * blockDim.x + threadIdx.x; first < count; first += step * AT_ONCE) {
         Unit units[AT_ONCE];
+        u32 places[AT_ONCE];
         // All reads are on their way before the first is there.
 #pragma unroll
         for (u32 nth = 0; nth < AT_ONCE; nth++) {
-            const u32 place = first + nth * step;
-            if (place >= pieces.count) continue;
-            const u32 row = place / pieces.width;
-            units[nth] = reinterpret_cast<const Unit *>(row_at(pieces, row))[place - row * pieces.width];
+            const u32 thread = first + nth * step, row = thread / padded;
+            places[nth] = ~0u;
+            if (thread >= count) continue;
+            const u64 at = row_at(pieces, row);
+            const u32 unit = thread - row * padded - (is_long ? u32(at % LINE) / u32(sizeof(Unit)) : 0);
+            // Those before the first are far beyond the last.
+            if (unit >= pieces.width) continue;
+            places[nth] = row * pieces.width + unit;
+            units[nth] = reinterpret_cast<const Unit *>(at)[unit];
         }
 #pragma unroll
-        for (u32 nth = 0; nth < AT_ONCE; nth++) {
-            const u32 place = first + nth * step;
-            if (place < pieces.count) dst[place] = units[nth];
-        }
+        for (u32 nth = 0; nth < AT_ONCE; nth++)
+            if (places[nth] != ~0u) dst[places[nth]] = units[nth];
     }
 }
 
@@ -49,18 +60,15 @@ constexpr u32 WARP = 32;
 
 // The unit that begins `shift` bytes behind the first of two.
 __device__ uint4 between(const uint4 &first, const uint4 &second, u32 shift) {
-    const u32 words[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+    u32 words[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+    const bool by_eight = shift & 8, by_four = shift & 4;
     const u32 bits = shift % 4 * 8;
-    u32 from[5];
 #pragma unroll
-    for (u32 nth = 0; nth < 5; nth++) {
-        from[nth] = words[nth];
+    for (u32 nth = 0; nth < 6; nth++) words[nth] = by_eight ? words[nth + 2] : words[nth];
 #pragma unroll
-        for (u32 skipped = 1; skipped < 4 && nth + skipped < 8; skipped++)
-            if (shift / 4 == skipped) from[nth] = words[nth + skipped];
-    }
-    return make_uint4(__funnelshift_r(from[0], from[1], bits), __funnelshift_r(from[1], from[2], bits),
-                      __funnelshift_r(from[2], from[3], bits), __funnelshift_r(from[3], from[4], bits));
+    for (u32 nth = 0; nth < 5; nth++) words[nth] = by_four ? words[nth + 1] : words[nth];
+    return make_uint4(__funnelshift_r(words[0], words[1], bits), __funnelshift_r(words[1], words[2], bits),
+                      __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits));
 }
 
 __device__ uint4 of_next_lane(const uint4 &unit) {
