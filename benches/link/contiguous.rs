@@ -18,7 +18,7 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     rig.title(&format!("contiguous batches of {each} × {IMAGE:?} u8 from pageable memory, {count} a run"));
     let device = rig.device_with(1 << 30)?;
     let (copiers, bytes) = (rig.copiers()?, images.bytes() * count);
-    let copies = || bare_copies(copiers.as_ref(), rig.bytes().elements(), bytes);
+    let copies = || bare_copies(copiers.as_ref(), &rig.bytes().elements()[..distinct * images.bytes()], bytes);
     let bare: Vec<Bare<'_>> = copiers.iter().map(|copiers| (copiers.name(), &copies as _)).collect();
     let reaches = &[Reach::OfLink(0.92)];
     let job = Job { reaches, bare: &bare, ..Job::new("contiguous", &device, count, images.bytes()) };

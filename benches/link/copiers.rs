@@ -63,14 +63,14 @@ impl Copiers {
             progress.sent.store(count, Ordering::Release);
             sent
         })?;
-        (0..SLOTS.min(count)).for_each(|slot| while !self.raw.is_done(slot) {});
+        (0..SLOTS.min(count)).try_for_each(|slot| self.raw.spin(slot))?;
         Ok(begun.elapsed().as_secs_f64() * bytes as f64 / (count * PIECE) as f64)
     }
 
     fn send_one(&self, progress: &Progress, number: usize) -> Outcome<()> {
         loop {
             let mut sent = progress.sent.load(Ordering::Relaxed);
-            while sent < number && self.raw.is_done(sent % SLOTS) {
+            while sent < number && self.raw.is_done(sent % SLOTS)? {
                 sent += 1;
             }
             progress.sent.store(sent, Ordering::Release);

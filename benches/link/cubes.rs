@@ -113,7 +113,7 @@ impl<'a> Cubes<'a> {
         let mut launch = self.raw.stream().launch_builder(&self.gather);
         launch.arg(&to).arg(&self.at).arg(&corners).arg(&count).arg(&edge).arg(&line);
         let grid = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (1024, 1, 1), shared_mem_bytes: 0 };
-        // SAFETY: the arguments are those of the kernel; it reads the volume within its bounds, and writes a slot that is
+        // SAFETY: the arguments are those of the kernel; it reads the volume and what is on its pages, and writes a slot that is
         // waited for.
         unsafe { launch.launch(grid) }?;
         Ok(())

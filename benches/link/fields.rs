@@ -26,9 +26,9 @@ pub(crate) fn run(rig: &mut Rig) -> Outcome<()> {
     let eight = |_: usize| {
         NAMES.iter().zip(&parts).fold(HostBatch::new(), |batch, (name, part)| batch.with(*name, part.clone()))
     };
-    let alone = made_copied_and_dropped(count, &parts, &eight)?;
-    let alone_whole = made_copied_and_dropped(count, std::slice::from_ref(&whole), &one)?;
-    let bare = format!("made, copied and dropped alone {alone:.2} µs, one field {alone_whole:.2}");
+    let eight_alone = made_copied_and_dropped(count, &parts, &eight)?;
+    let one_alone = made_copied_and_dropped(count, std::slice::from_ref(&whole), &one)?;
+    let bare = format!("made, copied and dropped alone {eight_alone:.2} µs, one field {one_alone:.2}");
     for depth in DEPTHS {
         let (mut ours, mut limit) = (Vec::new(), Vec::new());
         for number in 0..=RUNS {

@@ -79,13 +79,19 @@ impl Raw {
     }
 
     /// Whether a slot's event has fired, or there is nothing to wait for.
-    pub(crate) fn is_done(&self, slot: usize) -> bool {
+    pub(crate) fn is_done(&self, slot: usize) -> Outcome<bool> {
         // SAFETY: the event lives.
-        unsafe { result::event::query(self.events[slot]) }.is_ok()
+        match unsafe { result::event::query(self.events[slot]) } {
+            Ok(()) => Ok(true),
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    fn spin(&self, slot: usize) {
-        while !self.is_done(slot) {}
+    /// Asks a slot's event until it has fired.
+    pub(crate) fn spin(&self, slot: usize) -> Outcome<()> {
+        while !self.is_done(slot)? {}
+        Ok(())
     }
 
     /// Copies to the device, each followed by a record, with a slot's event asked until it has fired before the slot is used
@@ -101,13 +107,12 @@ impl Raw {
             for number in 0..count {
                 let slot = number % depth;
                 if number >= depth {
-                    self.spin(slot);
+                    self.spin(slot)?;
                 }
                 enqueue(number, slot)?;
                 self.record(slot, 0)?;
             }
-            (0..depth.min(count)).for_each(|slot| self.spin(slot));
-            Ok(())
+            (0..depth.min(count)).try_for_each(|slot| self.spin(slot))
         })?
         .0)
     }

@@ -321,7 +321,7 @@ pub(crate) trait Backend: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// # Safety
     ///
-    /// As for `copy_pitched`.
+    /// As for `copy_pitched`; and whole units of 16 bytes may be read at both ends of a row, which lie on its pages.
     #[expect(unsafe_code, reason = "the caller answers for both ends")]
     unsafe fn fetch(
         &self,

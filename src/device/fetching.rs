@@ -27,9 +27,9 @@ use crate::sync::{Mutex, lock};
 #[non_exhaustive]
 pub enum FetchKernels {
     /// Where that is faster: for rows at even distances of at most 256 bytes (192, if that is not a multiple of 16), and picked
-    /// pieces below 32 KiB, of pipelines whose consumer waits, which have no batch that has arrived and is not taken (one that is forgotten counts for ever). Where
-    /// kernels were slower than copies by more than a tenth and 50 µs each, since the GPU is full, copies are made for 100 ms,
-    /// and for up to 2 s if that stays so.
+    /// pieces below 32 KiB, of pipelines whose consumer waits, which have no batch that has arrived and is not taken (one that
+    /// is forgotten counts for ever). Where kernels were slower than copies by more than a tenth and 50 µs each, since the GPU
+    /// is full, copies are made for 100 ms, and for up to 2 s if that stays so.
     #[default]
     Auto,
     /// Wherever they can. Long rows come slower: on an H200 picked rows of 150 KB at 0.92 of the link in place of 0.98, for 0.14
@@ -138,6 +138,11 @@ impl Fetching {
             state.until = now + state.rest;
             state.rest = (state.rest * 2).min(REST.1);
         }
+    }
+
+    /// A kernel was over then, as far as can be guessed: it tells when the next began, and nothing else.
+    pub(crate) fn guessed_over(&self, ended: Duration) {
+        lock(&self.state).over = ended;
     }
 
     /// A kernel that was enqueued at `since` is over.

@@ -58,8 +58,7 @@ pub struct Stats {
     pub wakes: u64,
     /// Completions that the reactor noticed.
     pub completions: u64,
-    /// By how much it can have noticed them late, in sum: from the last time the answer was "not yet"; for one with a long copy
-    /// behind it, which is not asked again and again, from when it should have been done at the link's rate.
+    /// By how much it can have noticed them late, in sum: from the last time the answer was "not yet".
     pub lateness: Duration,
     /// CPU time of the reactor's thread, where the system tells.
     pub reactor_cpu: Option<Duration>,
@@ -171,10 +170,14 @@ impl Counters {
     pub(crate) fn took(&self, bytes: usize, at_least: Duration, at_most: Duration) {
         let (known, expected) = (self.rate.load(Relaxed), self.least_time(bytes));
         let between = (at_least + at_most) / 2;
+        let is_exact = at_most > LATENCY && at_most - at_least < EXACT;
         let time = if known == 0 {
             at_most
-        } else if at_most - at_least < EXACT || expected < at_least {
+        } else if is_exact || expected < at_least {
             between
+        } else if at_most <= LATENCY {
+            // It was found with the one before, behind which it seemed to begin: copies are much shorter than expected.
+            expected / 2
         } else if expected > WORTH_A_SLEEP {
             at_most.min(expected - expected / 32).max(at_least)
         } else if at_most < expected {
@@ -191,7 +194,9 @@ impl Counters {
             known => (known.saturating_mul(2 * TELLS_ALL - share) + seen.saturating_mul(share)) / (2 * TELLS_ALL),
         };
         self.rate.store(rate.max(1), Relaxed);
-        self.fastest.fetch_max(rate, Relaxed);
+        if is_exact || known == 0 {
+            self.fastest.fetch_max(rate, Relaxed);
+        }
     }
 
     /// The link's rate in bytes a microsecond, 0 while it is not known: the fastest that was measured. Copies of short rows, or

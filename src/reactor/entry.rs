@@ -35,6 +35,23 @@ pub(crate) enum Done {
     Read(Arc<ReadCore>, Event),
 }
 
+/// When something was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It was looked for, and found about then.
+    Seen(Duration),
+    /// It was found later, and had been expected then.
+    Guessed(Duration),
+}
+
+impl Ended {
+    pub(super) const fn at(self) -> Duration {
+        match self {
+            Self::Seen(at) | Self::Guessed(at) => at,
+        }
+    }
+}
+
 /// Something that was enqueued and is not known to be done.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -49,8 +66,7 @@ pub(crate) struct Entry {
     pub(crate) since: Duration,
     /// When it was asked last and was not done.
     pub(super) asked: Duration,
-    /// When it was done, about.
-    pub(super) ended: Duration,
+    pub(super) ended: Ended,
     /// When it can be done at the earliest, or is to be asked at the latest.
     pub(crate) due: Duration,
     /// It is one of many short copies: who polls asks it.
@@ -88,7 +104,7 @@ impl Entry {
             is_copy: true,
             since: Duration::ZERO,
             asked: Duration::ZERO,
-            ended: Duration::ZERO,
+            ended: Ended::Guessed(Duration::ZERO),
             due: Duration::ZERO,
             is_left_to_polls: false,
             fetch: None,
@@ -197,7 +213,10 @@ impl Entry {
     pub(crate) fn complete(self, device: &Arc<Shared>, result: Result<()>) {
         self.is_over(device);
         if let Some(fetch) = self.fetch.filter(|_| result.is_ok()) {
-            device.fetching.over(self.ended, self.since, fetch);
+            match self.ended {
+                Ended::Seen(ended) => device.fetching.over(ended, self.since, fetch),
+                Ended::Guessed(ended) => device.fetching.guessed_over(ended),
+            }
         }
         let lost = device.is_lost();
         // Dropped last: who drains waits until the memory is back.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub(crate) use clock::Clock;
+use entry::Ended;
 pub(crate) use entry::{Done, Entry, Held, drop_later, unrecorded};
 pub(crate) use events::EventPool;
 pub(crate) use limbo::Limbo;
@@ -271,10 +272,9 @@ fn ask(entries: &mut VecDeque<Entry>, device: &Arc<Shared>, pace: &mut Pace, now
             if is_long || entry.fetch.is_some() {
                 *now = device.clock.now();
             }
-            let noticed = (*now, now.saturating_sub(entry.asked));
-            let (ended, late) = if is_long { pace.learn(&entry, entries.front(), *now, device) } else { noticed };
-            entry.ended = ended;
-            device.counters.noticed(late);
+            device.counters.noticed(now.saturating_sub(entry.asked));
+            let next = entries.front();
+            entry.ended = if is_long { pace.learn(&entry, next, *now, device) } else { Ended::Seen(*now) };
         }
         moved = true;
         pace.found_left |= entry.is_left_to_polls && entry.is_waited_for(device);

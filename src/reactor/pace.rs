@@ -2,14 +2,15 @@
 //!
 //! It sleeps to shortly before the oldest copy can be done at the link's measured rate, then asks without sleeping for at
 //! most 25 µs. After a missed estimate it sleeps a quarter of what that was off by, at most a sixteenth of the time
-//! that the copy has taken so far. Where a long copy follows, the link has work meanwhile: then it asks once the oldest
-//! should be done for a while, and does not spin.
+//! that the copy has taken so far. Where a long copy follows, the link has work meanwhile: then it asks a little before the
+//! oldest should be done and a little after, and does not spin.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::Entry;
+use super::entry::Ended;
 use crate::device::Shared;
 
 /// The longest spin.
@@ -139,32 +140,30 @@ fn expected(entry: &Entry, device: &Shared) -> Duration {
     }
 }
 
+/// How long what is late may sleep.
+fn patience(taken: Duration, expected: Duration) -> Duration {
+    (taken.saturating_sub(expected) / 4).min(taken / 16)
+}
+
 impl Pace {
-    /// Learns from an entry that is found to be done `now`, with `next` behind it: how fast the link was. Answers when it is
-    /// taken to have been done, and how late that may have been noticed.
-    pub(super) fn learn(
-        &mut self,
-        entry: &Entry,
-        next: Option<&Entry>,
-        now: Duration,
-        device: &Shared,
-    ) -> (Duration, Duration) {
-        let began = self.began(entry);
-        let (ended, late) = if self.may_be_late(entry, next, device).is_some() {
-            // Who asks late on purpose does not learn how long it took. It was not done when it was last asked.
-            let ended = (began + expected(entry, device)).clamp(entry.asked.min(now), now);
-            (ended, now - ended)
-        } else {
-            if entry.is_copy {
-                device.counters.took(entry.bytes, entry.asked.saturating_sub(began), now.saturating_sub(began));
-            }
-            (now, now.saturating_sub(entry.asked))
-        };
-        match self.streams.iter_mut().find(|seen| seen.stream == entry.stream) {
-            Some(seen) => (seen.last, seen.count) = (ended, seen.count.wrapping_add(1)),
-            None => self.streams.push(Seen { stream: entry.stream, last: ended, count: 1 }),
+    /// Learns from an entry that is found to be done `now`, with `next` behind it, how fast the link was.
+    ///
+    /// Answers when it was done, as far as that is known.
+    pub(super) fn learn(&mut self, entry: &Entry, next: Option<&Entry>, now: Duration, device: &Shared) -> Ended {
+        let (began, expected) = (self.began(entry), expected(entry, device));
+        // It was not done when it was last asked.
+        let (at_least, at_most) = (entry.asked.saturating_sub(began), now.saturating_sub(began));
+        // Who asks late on purpose learns only whether it took longer or shorter than expected.
+        let is_guess = self.may_be_late(entry, next, device).is_some() && at_least <= expected && expected <= at_most;
+        if entry.is_copy && !is_guess {
+            device.counters.took(entry.bytes, at_least, at_most);
         }
-        (ended, late)
+        let ended = if is_guess { Ended::Guessed(began + expected) } else { Ended::Seen(now) };
+        match self.streams.iter_mut().find(|seen| seen.stream == entry.stream) {
+            Some(seen) => (seen.last, seen.count) = (ended.at(), seen.count.wrapping_add(1)),
+            None => self.streams.push(Seen { stream: entry.stream, last: ended.at(), count: 1 }),
+        }
+        ended
     }
 
     /// Forgets the streams that are not to be kept.
@@ -182,7 +181,9 @@ impl Pace {
 
     /// How much later than it is done an entry may be noticed, with `next` behind it. `None` if it is watched closely.
     fn may_be_late(&self, entry: &Entry, next: Option<&Entry>, device: &Shared) -> Option<Duration> {
-        let is_watched = entry.bytes < TELLING || self.seen(entry).is_none_or(|seen| seen.count % WATCHED == 0);
+        let tells = entry.is_copy || entry.fetch.is_some();
+        let is_turn = || self.seen(entry).is_none_or(|seen| seen.count % WATCHED == 0);
+        let is_watched = entry.bytes < TELLING || tells && is_turn();
         let late = (expected(next.filter(|_| !is_watched)?, device) / LATE_SHARE).min(LATEST);
         (late > SPIN).then_some(late)
     }
@@ -229,8 +230,8 @@ impl Pace {
         let taken = now.saturating_sub(began);
         let expected = expected(entry, device);
         if let Some(late) = self.may_be_late(entry, next, device) {
-            let left = (expected + late / 2).saturating_sub(taken);
-            return if left.is_zero() { late / 2 } else { left };
+            let left = expected.saturating_sub(late / 2).saturating_sub(taken);
+            return if left.is_zero() { late.max(patience(taken, expected)) } else { left };
         }
         let spins_from = expected.saturating_sub(SPIN - SPIN / 4);
         if taken < spins_from {
@@ -242,61 +243,118 @@ impl Pace {
             return Duration::ZERO;
         }
         // Off the mark: by little, so that it is looked for again soon; the longer it takes the less often.
-        let over = taken - expected;
-        (over / 4).min(taken / 16)
+        patience(taken, expected)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures::FutureExt;
 
     use super::*;
     use crate::reactor::{Done, Held};
     use crate::sim::Simulator;
 
-    const MICROS: fn(u64) -> Duration = Duration::from_micros;
+    const LONG: usize = 40_000_000;
 
-    /// Copies that lie one behind the other, of so many bytes each.
-    fn pending(device: &Shared, bytes: &[usize]) -> VecDeque<Entry> {
-        let done = || Done::Orphan(device.record(&device.copy_stream).unwrap());
-        let entry = |bytes: &usize| Entry::new(device, &device.copy_stream, *bytes, Held::default(), done());
-        bytes.iter().map(entry).collect()
+    /// A link on which copies of [`LONG`] bytes lie one behind the other, as the reactor sees it.
+    struct Line {
+        sim: Simulator,
+        pace: Pace,
+        pending: Vec<(u64, VecDeque<Entry>)>,
+        /// When the one before was done.
+        done: Duration,
+    }
+
+    impl Line {
+        /// One whose copies are expected to take so many microseconds.
+        fn new(micros: u64) -> Self {
+            let sim = Simulator::with(|builder| builder).unwrap();
+            let time = Duration::from_micros(micros);
+            sim.device().shared().counters.took(LONG, time, time);
+            Self { sim, pace: Pace::default(), pending: Vec::new(), done: Duration::ZERO }
+        }
+
+        fn device(&self) -> &Arc<Shared> {
+            self.sim.device().shared()
+        }
+
+        fn pend(&mut self, bytes: &[usize]) {
+            let device = self.device();
+            let done = || Done::Orphan(device.record(&device.copy_stream).unwrap());
+            let entry = |bytes: &usize| Entry::new(device, &device.copy_stream, *bytes, Held::default(), done());
+            self.pending = vec![(device.copy_stream.id(), bytes.iter().map(entry).collect())];
+        }
+
+        /// What is waited where copies of so many bytes are pending.
+        fn wait(&mut self, bytes: &[usize]) -> Wait {
+            self.pend(bytes);
+            let device = self.sim.device().shared();
+            self.pace.wait(&self.pending, device)
+        }
+
+        /// The first of two copies takes `time`. Answers how late that is noticed, and after how many questions.
+        fn copy(&mut self, time: Duration) -> (Duration, u32) {
+            self.pend(&[LONG, LONG]);
+            let device = self.sim.device().shared();
+            let mut entry = self.pending[0].1.pop_front().unwrap();
+            entry.asked = device.clock.now();
+            self.done += time;
+            for questions in 0.. {
+                let now = device.clock.now();
+                if now >= self.done {
+                    self.pace.learn(&entry, self.pending[0].1.front(), now, device);
+                    return (now - self.done, questions);
+                }
+                entry.asked = now;
+                self.pending[0].1.push_front(entry);
+                let wait = self.pace.wait(&self.pending, device);
+                entry = self.pending[0].1.pop_front().unwrap();
+                device.clock.advance(match wait {
+                    // Whoever sleeps wakes late.
+                    Wait::For(time) => time + Duration::from_micros(4),
+                    _ => Duration::from_micros(1),
+                });
+            }
+            unreachable!()
+        }
     }
 
     #[test]
     fn what_has_a_long_copy_behind_it_is_not_watched_closely_but_one_of_sixteen() {
-        const LONG: usize = 40_000_000;
-        let sim = Simulator::with(|builder| builder).unwrap();
-        let device = sim.device().shared();
-        device.counters.took(LONG, MICROS(800), MICROS(800));
-        let mut pace = Pace::default();
-        let wait = |pace: &mut Pace, bytes: &[usize]| {
-            let entries = pending(device, bytes);
-            pace.wait(&[(entries[0].stream, entries)], device)
-        };
-        let (mut watched, mut began) = (Vec::new(), Duration::ZERO);
-        for _ in 0..32 {
-            let takes = device.counters.least_time(LONG);
-            let closely = wait(&mut pace, &[LONG]);
-            assert!(matches!(closely, Wait::For(time) if time < takes), "the last one is waited for: {closely:?}");
-            assert_eq!(wait(&mut pace, &[LONG, LONG / 8]), closely, "the link would soon be idle");
-            let waits = wait(&mut pace, &[LONG, LONG]);
-            let (is_closely, done) = (waits == closely, began + takes);
-            let at = done + LATEST / 2 - device.clock.now();
-            assert!(is_closely || waits == Wait::For(at), "{waits:?} for {at:?}");
-            watched.push(is_closely);
-            let mut entries = pending(device, &[LONG, LONG]);
-            let entry = entries.pop_front().unwrap();
-            device.clock.advance(at);
-            let (ended, late) = pace.learn(&entry, entries.front(), device.clock.now(), device);
-            assert_eq!(device.counters.least_time(LONG) != takes, is_closely, "others tell nothing");
-            if !is_closely {
-                assert_eq!((ended, late), (done, LATEST / 2), "it is taken to have lasted as long as others");
-            }
-            began = ended;
+        let mut line = Line::new(800);
+        let closely = line.wait(&[LONG]);
+        assert_eq!(line.wait(&[LONG, LONG]), closely, "the first tells the rate");
+        assert!(line.copy(Duration::from_micros(800)).0 <= Duration::from_micros(1));
+        let closely = line.wait(&[LONG]);
+        assert_ne!(line.wait(&[LONG, LONG]), closely);
+        assert_eq!(line.wait(&[LONG, LONG / 8]), closely, "the link would soon be idle");
+        let asked: Vec<_> = (0..160).map(|_| line.copy(Duration::from_micros(800)).1).collect();
+        let few = asked.iter().filter(|questions| **questions <= 4).count();
+        assert!((140..160).contains(&few), "{asked:?}");
+    }
+
+    #[test]
+    fn however_fast_the_link_turns_out_to_be_nothing_is_noticed_much_too_late() {
+        for percent in [25, 70, 90, 97, 100, 103, 110, 150, 400, 1000] {
+            let mut line = Line::new(800);
+            let late: Vec<_> = (0..400).map(|_| line.copy(Duration::from_micros(8 * percent)).0).collect();
+            let worst = late.iter().skip(32).max().unwrap();
+            assert!(*worst <= 2 * LATEST, "{percent} %: {worst:?}");
+            let sum: Duration = late.iter().skip(32).sum();
+            assert!(sum / 368 <= LATEST, "{percent} %: {:?} in the mean", sum / 368);
         }
-        assert_eq!(watched.iter().filter(|watched| **watched).count(), 2);
+    }
+
+    #[test]
+    fn who_waits_for_long_asks_less_often() {
+        let mut line = Line::new(800);
+        line.copy(Duration::from_micros(800));
+        let (late, questions) = line.copy(Duration::from_secs(1));
+        assert!(questions < 300, "{questions}");
+        assert!(late < Duration::from_millis(70), "{late:?}");
     }
 
     #[test]

@@ -82,12 +82,13 @@ fn rows_and_crops_that_kernels_fetch_are_those_of_the_host() {
     let Some(rig) = always() else { return };
     let (floats, doubles) = (volume(&rig, |n| n as f32), volume(&rig, |n| n as f64 / 3.0));
     let (halves, bytes) = (volume(&rig, |n| f16::from_f32((n % 2000) as f32)), volume(&rig, |n| (n / 5) as u8));
-    let long = {
-        let array = Array::from_shape_fn((70, 7680), |(y, x)| ((y * 7680 + x) / 5) as u8);
-        let mut pinned = block_on(rig.device.pinned::<u8, _>((70, 7680))).unwrap();
+    let lines = |count: usize, bytes: usize| {
+        let array = Array::from_shape_fn((count, bytes), |(y, x)| ((y * bytes + x) / 5) as u8);
+        let mut pinned = block_on(rig.device.pinned::<u8, _>((count, bytes))).unwrap();
         pinned.assign(&array);
         (HostArray::from(array), pinned.share())
     };
+    let (long, odd) = (lines(70, 7680), lines(4200, 1039));
     let picked: Vec<_> = (0..900).map(|n| n * 31 % 70).collect();
     let check = |what: &str, of: &(HostArray, HostArray), view: &dyn Fn(&HostArray) -> HostArray, expected: Route| {
         let (host, locked) = (view(&of.0), view(&of.1));
@@ -111,7 +112,14 @@ fn rows_and_crops_that_kernels_fetch_are_those_of_the_host() {
     // Elements of two bytes where each row begins at a multiple of four.
     check("rows of f16", &halves, &|array| array.slice(s![.., 3..60, 2..96]).unwrap(), Route::Fetched);
     check("odd rows of f16", &halves, &|array| array.slice(s![.., 3..60, 3..95]).unwrap(), Route::Rows);
-    // Whole multiples of 16 bytes that begin anywhere: up to sixteen such, and more than a warp reads at once.
+    // Whole multiples of 16 bytes that begin anywhere, in an array that ends anywhere: as many as a part of a warp writes, one
+    // more and one less, and more than it reads at once.
+    for width in [4, 7, 8, 15, 16, 17, 30, 31, 32, 62, 63].map(|units| 16 * units) {
+        for last in [1039, 1038, 1035, 1032, 1024] {
+            let part = s![.., last - width..last];
+            check("rows of u8 that end anywhere", &odd, &|array| array.slice(part).unwrap(), Route::Fetched);
+        }
+    }
     for (z, y, x, width) in [(0, 0, 0, 32), (1, 1, 1, 32), (3, 7, 5, 40), (2, 0, 7, 88), (0, 3, 15, 80)] {
         let part = s![z.., y..70, x..x + width];
         check("rows of f16 anywhere", &halves, &|array| array.slice(part).unwrap(), Route::Fetched);
@@ -120,13 +128,13 @@ fn rows_and_crops_that_kernels_fetch_are_those_of_the_host() {
         let part = s![.., ..79, first..first + 64];
         check("rows of u8 anywhere", &bytes, &|array| array.slice(part).unwrap(), Route::Fetched);
         let part = s![.., first..first + 7600];
-        check("long rows of u8 anywhere", &long, &|array| array.slice(part).unwrap(), Route::Fetched);
+        check("long rows of u8", &long, &|array| array.slice(part).unwrap(), Route::Fetched);
     }
     check("the last row", &bytes, &|array| array.slice(s![.., .., 16..]).unwrap(), Route::Fetched);
     check("picked rows", &bytes, &|array| array.select_rows(&picked).unwrap(), Route::Fetched);
     check("few rows", &bytes, &|array| array.select_rows([5, 3]).unwrap(), Route::Staged);
     check("rows apart", &floats, &|array| array.slice(s![..;2, 1..;2, ..48]).unwrap(), Route::Fetched);
-    drop((floats, doubles, halves, bytes, long));
+    drop((floats, doubles, halves, bytes, long, odd));
     rig.finish();
 }
 

@@ -24,7 +24,7 @@ __device__ u64 row_at(const Pieces &pieces, u32 row) {
 }
 
 // Bytes that one request of the link brings at most, where they begin at a multiple.
-constexpr u32 LINE = 128;
+#define LINE 128
 
 // Writes the pieces to `dst`, one behind the other. The grid may be any.
 template <typename Unit> __device__ void fetch(Unit *dst, const Pieces &pieces) {
@@ -56,7 +56,7 @@ template <typename Unit> __device__ void fetch(Unit *dst, const Pieces &pieces) 
     }
 }
 
-constexpr u32 WARP = 32;
+#define WARP 32
 
 // The unit that begins `shift` bytes behind the first of two.
 __device__ uint4 between(const uint4 &first, const uint4 &second, u32 shift) {

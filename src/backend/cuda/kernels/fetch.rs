@@ -32,7 +32,7 @@ pub(super) enum Reads {
 }
 
 impl Reads {
-    /// Each, with its kernel.
+    /// Each, with its kernel, in the order of their numbers.
     pub(super) const ALL: [(Self, &CStr); 3] =
         [(Self::Words, c"fetch_4"), (Self::Vectors, c"fetch_16"), (Self::Anywhere, c"fetch_anywhere_16")];
 
@@ -125,6 +125,11 @@ mod tests {
         let places = [offset_of!(Pieces, plane), offset_of!(Pieces, width), offset_of!(Pieces, count)];
         assert_eq!((places, offset_of!(Pieces, src)), ([8, 16, 28], 32));
         assert!(size_of::<Pieces>() + 8 <= 4096, "a launch's arguments");
+    }
+
+    #[test]
+    fn each_way_has_its_place() {
+        assert!(Reads::ALL.iter().enumerate().all(|(place, (reads, _))| *reads as usize == place));
     }
 
     #[test]

@@ -130,7 +130,8 @@ impl Kernels {
     pub(super) unsafe fn fetch(&self, stream: CUstream, copies: &[Pitched]) -> Result<(), Fault> {
         let refused = Fault::new(Fault::NOT_SUPPORTED, "cuLaunchKernel");
         let (Some(fetching), Some(launch)) = (&self.fetching, Launch::of(copies)) else { return Err(refused) };
-        // SAFETY: the caller's contract; the launch reads and writes what the copies do.
+        // SAFETY: the caller's contract; the launch reads and writes what the copies do, and around a row up to 15 bytes more
+        // of its pages, which are page-locked as a whole; what is there does not matter.
         unsafe { start_fetch(fetching, stream, launch) }
     }
 
