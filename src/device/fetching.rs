@@ -32,8 +32,8 @@ pub enum FetchKernels {
     /// is full, copies are made for 100 ms, and for up to 2 s if that stays so.
     #[default]
     Auto,
-    /// Wherever they can. Long rows come slower: on an H200 picked rows of 150 KB at 0.92 of the link in place of 0.98, for 0.14
-    /// cores of the host in place of 0.4; beside a load that fills the GPU a kernel may take six times as long as copies, and
+    /// Wherever they can. Long rows come slower: on an H200 picked rows of 150 KB at 0.92 of the link in place of 0.98, for 0.1
+    /// cores of the host in place of 0.35; beside a load that fills the GPU a kernel may take six times as long as copies, and
     /// takes from the load.
     Always,
     /// Never. For compute kernels that keep the whole GPU until a batch has arrived: one that fetches it could not begin, and
