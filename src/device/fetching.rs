@@ -312,6 +312,17 @@ mod tests {
     }
 
     #[test]
+    fn a_guess_tells_when_the_next_began_and_nothing_else() {
+        let fetching = Fetching::new(FetchKernels::Auto);
+        fetching.tried(ms(0));
+        fetching.guessed_over(ms(9));
+        assert!(!fetching.may_begin(ms(9)), "it is not known yet whether they are fast");
+        assert_eq!(fetching.expected(ms(10)), ms(10));
+        fetching.over(ms(10), ms(0), alone(ms(1)));
+        assert!(fetching.may_begin(ms(10)), "this one took a millisecond");
+    }
+
+    #[test]
     fn what_waits_for_the_one_before_has_not_begun() {
         let fetching = Fetching::new(FetchKernels::Auto);
         fetching.tried(ms(0));

@@ -19,7 +19,7 @@ const WORTH_A_LAUNCH: usize = 256 << 10;
 /// Rows up to so many bytes, at even distances, are read faster by a kernel: on an H200 crops of 16³, 32³ and 64³ of f32 at
 /// 26, 35 and 42 GB/s, of which copies bring 4, 18 and 38; of 128³ at 43 and 49.
 const LONGEST_FETCHED: usize = 256;
-/// The same where it reads words: of 64³ less three elements at 37 and 38 GB/s.
+/// The same where it reads words: so it brought crops of 64³ at 37 GB/s.
 const LONGEST_FETCHED_BY_WORDS: usize = 192;
 /// Bytes that a launch fetches at most: what waits behind it waits for one to three milliseconds.
 const FETCHED_AT_ONCE: usize = 64 << 20;

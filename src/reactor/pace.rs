@@ -18,8 +18,8 @@ const SPIN: Duration = Duration::from_micros(20);
 /// The longer a sleep the later it ends: the last part of a long one is a short one. On an H200 machine sleeps of 1 ms
 /// were 13 µs late (p99 46), those of 100 µs 4 (p99 10).
 const SHORT: Duration = Duration::from_micros(120);
-/// With a copy behind it that takes at least so many times as long, one may be noticed so late, at most. On an H200 the
-/// thread took 45 µs of processor time for each of a row of long copies when all were watched closely.
+/// A copy may be noticed late by such a part of the time that the one behind it takes, and by so much at most. On an H200
+/// the thread took 45 µs of processor time for each of a row of long copies when all were watched closely.
 const LATE_SHARE: u32 = 8;
 const LATEST: Duration = Duration::from_micros(50);
 /// One of so many is watched closely nevertheless: it tells the rate.
@@ -140,8 +140,8 @@ fn expected(entry: &Entry, device: &Shared) -> Duration {
     }
 }
 
-/// How long what is late may sleep.
-fn patience(taken: Duration, expected: Duration) -> Duration {
+/// How long the thread may sleep for what should have been done: the longer it takes, the longer.
+fn back_off(taken: Duration, expected: Duration) -> Duration {
     (taken.saturating_sub(expected) / 4).min(taken / 16)
 }
 
@@ -231,7 +231,7 @@ impl Pace {
         let expected = expected(entry, device);
         if let Some(late) = self.may_be_late(entry, next, device) {
             let left = expected.saturating_sub(late / 2).saturating_sub(taken);
-            return if left.is_zero() { late.max(patience(taken, expected)) } else { left };
+            return if left.is_zero() { late.max(back_off(taken, expected)) } else { left };
         }
         let spins_from = expected.saturating_sub(SPIN - SPIN / 4);
         if taken < spins_from {
@@ -243,7 +243,7 @@ impl Pace {
             return Duration::ZERO;
         }
         // Off the mark: by little, so that it is looked for again soon; the longer it takes the less often.
-        patience(taken, expected)
+        back_off(taken, expected)
     }
 }
 
@@ -345,6 +345,8 @@ mod tests {
             assert!(*worst <= 2 * LATEST, "{percent} %: {worst:?}");
             let sum: Duration = late.iter().skip(32).sum();
             assert!(sum / 368 <= LATEST, "{percent} %: {:?} in the mean", sum / 368);
+            let (found, highest) = (line.device().counters.link_rate(), LONG as u64 / (8 * percent.min(100)));
+            assert!(found <= highest + highest / 10, "{percent} %: {found} bytes a microsecond, of {highest}");
         }
     }
 

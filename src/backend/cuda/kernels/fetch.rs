@@ -105,7 +105,12 @@ impl Launch {
 mod tests {
     use std::mem::offset_of;
 
+    use ndarray::{Array, s};
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::HostArray;
+    use crate::plan::{Fetches, Rows};
 
     fn copies(places: &[(usize, usize)]) -> Vec<Pitched> {
         let shape = |(src, dst)| Pitched {
@@ -167,5 +172,30 @@ mod tests {
         let many: Vec<_> = (0..=MOST_FETCHED).map(|piece| (4096, 1024 + 384 * piece)).collect();
         assert_eq!(Launch::of(&copies(&many)), None);
         assert!(Launch::of(&copies(&many[1..])).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_plan_has_fetched_is_a_launch(
+            start in 0_usize..40,
+            width in prop_oneof![1_usize..600, (1_usize..150).prop_map(|words| 4 * words)],
+            pitch in 600_usize..680,
+            picked in proptest::option::of(proptest::collection::vec(0_usize..90, 60..90)),
+            every in 1_isize..4,
+        ) {
+            let volume = HostArray::from(Array::<u8, _>::zeros((90, 60, pitch + 40)));
+            let part = volume.slice(s![..;every, 1.., start..start + width]).unwrap();
+            let len = part.shape()[0];
+            let part = match picked {
+                Some(rows) => part.select_rows(rows.iter().map(|row| row % len).collect::<Vec<_>>()).unwrap(),
+                None => part,
+            };
+            let rows = Rows::of(&part);
+            if rows.pay_a_kernel(Fetches::AllRows) {
+                let dst = std::ptr::without_provenance_mut(1 << 20);
+                let copies = rows.copies(0, rows.launch_bytes().min(part.bytes()), dst);
+                prop_assert!(Launch::of(&copies).is_some());
+            }
+        }
     }
 }
